@@ -94,7 +94,7 @@ class SideCandidates:
         near = self.nearest[self.formula]
         own = [self.similarity - near[..., :most].mean(axis=2) for most in _NEIGHBOUR_COUNTS]
         closer = np.log1p((near > self.similarity[..., None] + 1e-6).sum(axis=2))
-        size = np.log1p(np.diff(features.operators.terms.offsets))
+        size = np.log1p(np.diff(features.terms.offsets))
         theirs, ours = size[self.formula], np.broadcast_to(size[:, None], self.formula.shape)
         margin = self.similarity - self.nearest[:, :1]
         more = (self.adjusted, self.similarity, *own, closer, margin, theirs, ours, theirs - ours)
@@ -151,14 +151,10 @@ class StructureOverlap:
 
     def __init__(self, forest: Forest) -> None:
         features = extract_features(forest)
-        parts = (features.neighbours, features.operators, features.outlines)
-        columns = []
-        for part in parts:
-            codes, column = np.unique(part.terms.code, return_inverse=True)
-            cells = (part.weight, column.astype(np.int32), part.terms.offsets)
-            columns.append(import_optional("scipy.sparse").csr_matrix(cells, (len(features), max(len(codes), 1))))
-        self._weights = import_optional("scipy.sparse").hstack(columns, "csr")
-        self._norms = sum((part.norms.sum(axis=0) for part in parts), np.zeros(len(features), np.float32))
+        codes, column = np.unique(features.terms.code, return_inverse=True)
+        cells = (features.weight, column.astype(np.int32), features.terms.offsets)
+        self._weights = import_optional("scipy.sparse").csr_matrix(cells, (len(features), max(len(codes), 1)))
+        self._norms = features.norms.sum(axis=0)
 
     def __call__(self, rows: slice) -> Float32s:
         """Compute the overlap of some formulas with all."""

@@ -19,6 +19,7 @@ from eqkin.index.manifest import INDEX_MANIFEST_NAME, IndexManifest, TermsEntry
 from eqkin.index.terms import (
     PRESENTATION_FAMILIES,
     TERM_SCHEME,
+    Structure,
     TermCodec,
     count_unparsed,
     extract_structure,
@@ -30,6 +31,7 @@ from eqkin.mathml.operators import parse_operators
 from eqkin.storage import format_checked_json
 from eqkin.trees import ForestBuilder
 from eqkin.trees.mathml import parse_mathml, to_forest
+from eqkin.trees.operator_terms import RANKED_FAMILIES
 from eqkin.trees.operators import OperatorForest
 from eqkin.trees.terms import extract_terms
 from tests.index.conftest import write_note
@@ -263,6 +265,13 @@ def test_interrupted_update_keeps_the_terms_it_extracted(
     _check(library, encoder, settings)
 
 
+def _write(folder: Path, trees: np.ndarray, owners: np.ndarray, codes: np.ndarray) -> TermsEntry:
+    """A segment of trees x, y, x, y, ... with some terms, each of which occurs once."""
+    norms = np.zeros((len(trees), len(RANKED_FAMILIES)), np.uint16)
+    ones, operators = np.ones(len(codes), np.uint8), _make_operators(len(trees))
+    return write_segment(folder, trees, Structure(owners, codes, ones, norms, operators))
+
+
 def _make_operators(count: int) -> OperatorForest:
     """The operator trees of x, y, x, y, ..."""
     builder = ForestBuilder()
@@ -279,7 +288,7 @@ def _large(folder: Path) -> tuple[TermsEntry, np.ndarray, np.ndarray]:
     trees = np.cumsum(chance.integers(1, 4, len(has)))
     mixed = chance.permutation(len(owners))
     codes = (7 * terms[mixed]).astype(np.uint32)
-    return write_segment(folder, trees, owners[mixed], codes, _make_operators(len(trees))), trees, has
+    return _write(folder, trees, owners[mixed], codes), trees, has
 
 
 def test_search_by_length_prefers_short_formulas(atlas: Library, encoder: Encoder, settings: IndexSettings) -> None:
@@ -311,7 +320,7 @@ def test_search_tells_more_trees_apart_than_16_bits_can(tmp_path: Path, settings
 def test_merged_segment_has_the_live_trees(tmp_path: Path, settings: IndexSettings) -> None:
     entry, trees, has = _large(tmp_path)
     codes = np.array([7, 7, 9], np.uint32)
-    late = write_segment(tmp_path, np.array([0, 10**6]), np.array([0, 1, 1]), codes, _make_operators(2))
+    late = _write(tmp_path, np.array([0, 10**6]), np.array([0, 1, 1]), codes)
     live = np.concatenate(([0], trees[::3], [10**6]))
     merged = TermCodec(tmp_path, live).merge([entry, late])
     assert merged is not None
@@ -328,7 +337,7 @@ def test_merged_segment_has_the_live_trees(tmp_path: Path, settings: IndexSettin
 
 
 def test_lists_with_impossible_rows_raise_corrupt_data(tmp_path: Path, settings: IndexSettings) -> None:
-    entry = write_segment(tmp_path, np.array([3, 5]), np.array([0, 1]), np.array([7, 7], np.uint32), _make_operators(2))
+    entry = _write(tmp_path, np.array([3, 5]), np.array([0, 1]), np.array([7, 7], np.uint32))
     whole = (tmp_path / entry.file).read_bytes()
     header = json.loads(whole[8 : (start := 8 + int.from_bytes(whole[:8], "little"))])
     rows = start + header["rows"]["data_offsets"][0]
@@ -348,7 +357,7 @@ def test_codes_of_terms_are_unchanged() -> None:
         "<mfrac><mrow><mi>a</mi><mo>+</mo><mi mathvariant='bold'>b</mi></mrow><mi>a</mi></mfrac></mrow></math>"
     )
     codes = select_codes(extract_terms(to_forest(formula)), PRESENTATION_FAMILIES)
-    assert (TERM_SCHEME, sha256(codes.astype("<u4").tobytes()).hexdigest()[:16]) == (4, "89e9da20de2755ac")
+    assert (TERM_SCHEME, sha256(codes.astype("<u4").tobytes()).hexdigest()[:16]) == (5, "89e9da20de2755ac")
 
 
 def test_index_has_the_operator_trees_of_all_equations(library: Library, encoder: Encoder, notes: Path) -> None:
@@ -364,7 +373,7 @@ def test_index_has_the_operator_trees_of_all_equations(library: Library, encoder
 
 
 def test_damaged_operator_trees_raise_corrupt_data(tmp_path: Path) -> None:
-    entry = write_segment(tmp_path, np.array([3]), np.array([0]), np.array([7], np.uint32), _make_operators(1))
+    entry = _write(tmp_path, np.array([3]), np.array([0]), np.array([7], np.uint32))
     whole = (tmp_path / entry.file).read_bytes()
     start = 8 + int.from_bytes(whole[:8], "little")
     for name, (first, end) in ((n, a["data_offsets"]) for n, a in json.loads(whole[8:start]).items()):

@@ -13,14 +13,8 @@ from eqkin.limits import LIMITS
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.mathml.operators import OperatorParser
 from eqkin.trees.mathml import parse_mathml, to_forest
-from eqkin.trees.operators import (
-    FIRST_OPERATOR_FAMILY,
-    FORM_KINDS,
-    OPERATOR_TERM_FAMILIES,
-    UNORDERED,
-    OperatorForest,
-    extract_operator_terms,
-)
+from eqkin.trees.operator_terms import FIRST_OPERATOR_FAMILY, OPERATOR_TERM_FAMILIES, extract_operator_terms
+from eqkin.trees.operators import FORM_KINDS, UNORDERED, OperatorForest
 from eqkin.trees.terms import TERM_FAMILIES
 from tests.trees.strategies import build
 
@@ -281,7 +275,6 @@ def test_arrays_describe_the_tree(parser, converter):
     assert [forest.labels[label] for label in forest.label] == ["=", "v:a", "+", "v:b", "frac", "v:c", "v:d", "v:x"]
     assert forest.parent.tolist() == [0, 0, 0, 2, 2, 4, 4, 7]
     assert forest.depth.tolist() == [0, 1, 1, 2, 2, 3, 3, 0]
-    assert forest.position.tolist() == [0, 0, 1, 0, 1, 0, 1, 0]
     assert forest.n_children.tolist() == [2, 0, 2, 0, 2, 0, 0, 0]
 
 
@@ -413,7 +406,7 @@ def forest(parser, converter):
 
 def describe(forest):
     """Return everything a forest says, without its numbering of labels."""
-    numbers = forest.origin, forest.unparsed, forest.forms, np.diff(forest.form_offsets), forest.parent, forest.position
+    numbers = forest.origin, forest.unparsed, forest.forms, np.diff(forest.form_offsets), forest.parent
     return [forest.to_json(tree) for tree in range(len(forest))], [array.tolist() for array in numbers]
 
 

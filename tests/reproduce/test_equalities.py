@@ -99,10 +99,8 @@ def test_structure_overlap_equals_that_of_the_engine():
     profiles = extract_features(forest)
     found = StructureOverlap(forest)(slice(3, 8))
     for row, at in zip(found, range(3, 8), strict=True):
-        common, weight = np.zeros(len(forest), np.float32), np.zeros(len(forest), np.float32)
-        for part in (profiles.neighbours, profiles.operators, profiles.outlines):
-            common += part.select(np.array([at])).compute_overlaps(part).sum(axis=0)
-            weight += part.norms.sum(axis=0)
+        common = profiles.select(np.array([at])).compute_overlaps(profiles).sum(axis=0)
+        weight = profiles.norms.sum(axis=0)
         np.testing.assert_allclose(row, normalise_by_length(common, weight[at], weight), rtol=1e-4)
     assert np.array_equal(StructureOverlap(forest).scale(2.0)(slice(0, 2)), 2 * StructureOverlap(forest)(slice(0, 2)))
     assert StructureOverlap(forest).scale(0) is None

@@ -80,7 +80,7 @@ def test_features_are_engine_similarities_neighbours_and_sizes(compared):
     others = found.formula[5]
     expected = compute_similarities(query, profiles.select(others), vectors[others] @ vectors[5])
     np.testing.assert_allclose(columns[5, :, : len(WEIGHTS)], expected)
-    size = np.log1p(np.diff(profiles.operators.terms.offsets))
+    size = np.log1p(np.diff(profiles.terms.offsets))
     np.testing.assert_allclose(columns[5, :, -1], size[others] - size[5], rtol=1e-5, atol=1e-6)
 
 

@@ -1,5 +1,7 @@
 """Similarities of formulas to a query, and the relevance they add up to."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -9,9 +11,11 @@ from eqkin.search.features import (
     compute_relevance,
     compute_similarities,
     extract_features,
+    extract_query,
     weight_similarities,
 )
-from eqkin.trees.idf import DocumentFrequencies
+from eqkin.trees.idf import DocumentFrequencies, decode_norms, encode_norms, find_groups
+from eqkin.trees.terms import extract_terms
 
 QUERY = r"x^2 + y^2 = \frac{a}{x + y}"
 SAME = r"x^{2}\, + y^2 = \frac{a}{{x} + y}"
@@ -21,7 +25,6 @@ REWRITTEN = r"(x^2 + y^2) (x + y) = a"
 LARGER = rf"\oint_C f\, dz = {QUERY} - \sum_k c_k"
 OTHER = r"\nabla \times \mathbf{B} = \mu_0 \mathbf{J}"
 FORMULAS = (SAME, COMMUTED, RENAMED, REWRITTEN, LARGER, OTHER)
-PARTS = ("neighbours", "operators", "outlines")
 
 
 @pytest.fixture(scope="module")
@@ -84,12 +87,11 @@ def test_weights_choose_between_similarities(forest):
         assert weight_similarities(columns, query.known, alone).argmax() == best
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_overlaps_sum_products_of_weights_of_common_terms(forest, part):
-    every = getattr(extract_features(forest(*FORMULAS)), part)
+def test_overlaps_sum_products_of_weights_of_common_terms(forest):
+    every = extract_features(forest(*FORMULAS))
     bounds = zip(every.terms.offsets[:-1], every.terms.offsets[1:], strict=True)
     weights = [dict(zip(every.terms.code[a:b].tolist(), every.weight[a:b].tolist(), strict=True)) for a, b in bounds]
-    groups = dict(zip(every.terms.code.tolist(), every.group.tolist(), strict=True))
+    groups = dict(zip(every.terms.code.tolist(), find_groups(every.terms.family).tolist(), strict=True))
     expected = np.zeros(every.norms.shape)
     for formula, theirs in enumerate(weights):
         for code, weight in theirs.items():
@@ -99,13 +101,13 @@ def test_overlaps_sum_products_of_weights_of_common_terms(forest, part):
 
 
 def test_term_weights_grow_with_count_and_rarity(forest):
-    twice = extract_features(forest("a b = 1", r"a b = \frac{a b}{a b}")).neighbours
+    twice = extract_features(forest("a b = 1", r"a b = \frac{a b}{a b}"))
     code = twice.terms.code[: twice.terms.offsets[1]]
     later = twice.terms.offsets[1] + np.flatnonzero(np.isin(twice.terms.code[twice.terms.offsets[1] :], code))
     pairs = [(twice.weight[np.flatnonzero(code == twice.terms.code[at])[0]], twice.weight[at]) for at in later]
     assert all(once <= more < 2 * once for once, more in pairs) and any(once < more for once, more in pairs)
     common = DocumentFrequencies.from_forest(forest(*["a b = 1"] * 8, "y", "z"), kept=1)
-    assert extract_features(forest("a b = 1"), idf=common).neighbours.weight.max() < twice.weight[0]
+    assert extract_features(forest("a b = 1"), idf=common).weight.max() < twice.weight[: len(code)].max()
 
 
 def test_features_can_be_selected_in_any_order(forest):
@@ -120,7 +122,26 @@ def test_features_can_be_selected_in_any_order(forest):
 def test_given_operator_trees_are_not_parsed_again(forest):
     trees = forest(*FORMULAS)
     given = extract_features(trees, parse_operators(trees.select([5, 4, 3, 2, 1, 0])))
-    assert np.array_equal(given.operators.norms, extract_features(trees).operators.norms[:, ::-1])
+    structure = slice(1, None)  # without neighbours
+    assert np.array_equal(given.norms[structure], extract_features(trees).norms[structure, ::-1])
+
+
+@pytest.mark.parametrize("query", [QUERY, LARGER, OTHER, "x", r"\frac{du(x)}{dt} = -u_{xx}"])
+def test_terms_counted_for_a_query_give_the_same_overlaps_as_all_terms(forest, query):
+    trees, asked = forest(*FORMULAS, query, r"\quad"), forest(query)
+    terms, every = extract_query(extract_terms(asked), parse_operators(asked)), extract_features(trees)
+    neighbours = np.zeros((len(terms.neighbours), len(trees)), np.uint8)
+    for tree, (start, end) in enumerate(pairwise(every.terms.offsets.tolist())):
+        codes, counts = every.terms.code[start:end], every.terms.count[start:end]
+        neighbours[:, tree] = [counts[codes == code].sum() for code in terms.neighbours]
+    found = terms.compute_overlaps(parse_operators(trees), neighbours)
+    assert found == pytest.approx(terms.features.compute_overlaps(every), rel=1e-5, abs=1e-5)
+    assert found[:, -2] == pytest.approx(every.norms[:, -2], rel=1e-5)
+
+
+def test_stored_norms_are_exact_to_one_in_ten_thousand():
+    norms = np.concatenate(([0], np.geomspace(0.01, 400_000, 1000))).astype(np.float32)
+    assert decode_norms(encode_norms(norms)) == pytest.approx(norms, rel=2e-4, abs=2e-4)
 
 
 def test_relevance_of_no_formulas_and_of_a_blank_query(forest, relate):

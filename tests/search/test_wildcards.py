@@ -12,7 +12,7 @@ from eqkin.search.retrieve import find_needed_codes
 from eqkin.search.wildcards import Pattern, replace_wildcards
 from eqkin.trees.matching import OperatorTree, match_trees
 from eqkin.trees.mathml import number_nodes, to_forest, to_mathml, to_node
-from eqkin.trees.operators import extract_operator_terms
+from eqkin.trees.operator_terms import extract_operator_terms
 
 _READER = FormulaReader(1)
 PYTHAGORAS = "?a^2+?b^2=?c^2"

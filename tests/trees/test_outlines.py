@@ -5,8 +5,14 @@ import pytest
 
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.mathml.operators import parse_operators
-from eqkin.trees.operators import OPERATOR_TERM_FAMILIES, extract_operator_terms
-from eqkin.trees.outlines import FIRST_OUTLINE_FAMILY, OUTLINE_TERM_FAMILIES, build_outlines, extract_outline_terms
+from eqkin.trees.operator_terms import (
+    FIRST_OUTLINE_FAMILY,
+    OPERATOR_TERM_FAMILIES,
+    OUTLINE_TERM_FAMILIES,
+    build_outlines,
+    extract_operator_terms,
+    extract_outline_terms,
+)
 
 SUBTREE = FIRST_OUTLINE_FAMILY + OUTLINE_TERM_FAMILIES.index("subtree")
 

@@ -1,22 +1,24 @@
 """The structure of equations: their operator trees, and an inverted index of terms of both kinds of trees.
 
 A segment has its trees in ascending order; a tree's place among them is its row. The rows of a term are ascending and
-divided into blocks of 65,536, so that 16 bits identify a row within its block. A list has the rows of one term in one
-block; lists are ordered by term and block.
+divided into blocks of 65,536, so that 16 bits identify a row within its block. A list has the rows of one block in
+which one term occurs equally often; lists are ordered by term, number of occurrences and block. Occurrences are counted
+only where ranking needs them, of neighbours.
 
-    trees    (trees,)      number of each tree
-    codes    (lists,)      term of each list
-    blocks   (lists,)      its block
-    offsets  (lists + 1,)  its first posting
-    rows     (postings,)   rows, less the first row of their block
+    trees    (trees,)           number of each tree
+    norms    (trees, families)  sums of squared weights of its terms, by family (`trees.idf.encode_norms`)
+    codes    (lists,)           term of each list
+    blocks   (lists,)           its block, and 4,096 times the number of further occurrences
+    offsets  (lists + 1,)       its first posting
+    rows     (postings,)        rows, less the first row of their block
 
 Arrays whose names begin with `operators.` describe the operator trees (`trees.operators.STORED_TYPES`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,16 +32,23 @@ from eqkin.index.manifest import REBUILD_HINT, SETTINGS, IndexSettings, TermsEnt
 from eqkin.index.vectors import Floats, Integers, TreeRows, find_members, find_positions
 from eqkin.mathml.operators import parse_operators
 from eqkin.storage.segments import Array, open_arrays, write_arrays
-from eqkin.trees.operators import (
-    FIRST_OPERATOR_FAMILY,
-    FORM_KINDS,
-    OPERATOR_TERM_FAMILIES,
-    STORED_TYPES,
-    OperatorForest,
-    compute_form_codes,
-    extract_operator_terms,
-    share_form,
+from eqkin.trees.idf import (
+    MAX_COUNTED,
+    compute_norms,
+    decode_norms,
+    encode_norms,
+    load_bundled_frequencies,
+    weigh_terms,
 )
+from eqkin.trees.operator_terms import (
+    FIRST_OPERATOR_FAMILY,
+    NEIGHBOUR_FAMILY,
+    OPERATOR_TERM_FAMILIES,
+    RANKED_FAMILIES,
+    compute_form_codes,
+    extract_structure_terms,
+)
+from eqkin.trees.operators import FORM_KINDS, STORED_TYPES, OperatorForest, StoredLabels, share_form
 from eqkin.trees.terms import TERM_FAMILIES, Terms, extract_terms
 
 # Families of terms that are indexed. Of presentation trees: symbols, pairs of neighbours. Of operator trees: operators
@@ -48,7 +57,7 @@ PRESENTATION_FAMILIES = tuple(map(TERM_FAMILIES.index, ("label", "sibling")))
 NAMED_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("subtree",))
 NAMELESS_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("anypath", "form"))
 PATTERN_FAMILIES = (*NAMED_FAMILIES, *NAMELESS_FAMILIES[:-1])  # of parts, not of whole statements
-TERM_SCHEME = 4  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
+TERM_SCHEME = 5  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
 
 MAX_POSTINGS_READ = 100_000  # per query and kind of terms
 MIN_TERMS_READ = 3  # per query, however long their lists are
@@ -57,6 +66,8 @@ _LENGTH_PIVOT = np.float32(0.35)  # how much a formula's size counts against it
 _LENGTH_OFFSET = np.float32(5)  # nodes that every formula has in addition
 _TERM_BITS = 16
 _BLOCK_BITS = 16
+_COUNT_SHIFT = np.uint16(12)  # of occurrences in `blocks`
+_BLOCK_MASK = np.uint16((1 << 12) - 1)
 _ROW_BITS = np.uint64(32)
 
 Codes = npt.NDArray[np.uint32]
@@ -88,22 +99,24 @@ class Structure:
 
     owners: Rows  # (postings,) position of a tree that has a term
     codes: Codes  # (postings,) the term
-    operators: Mapping[str, Array]  # operator trees, as `OperatorForest.to_arrays` makes them
+    counts: npt.NDArray[np.uint8]  # (postings,) its occurrences; 1 if they are not counted
+    norms: npt.NDArray[np.uint16]  # (trees, families) as `encode_norms` makes them
+    operators: OperatorForest
 
 
 def extract_structure(task: TreeTask) -> tuple[Integers, Structure]:
     """Parse trees and extract the terms that are indexed; return it with the numbers of the trees."""
-    forest, operators = task.forest, parse_operators(task.forest)
-    owners, codes = [], []
-    for terms, families in (
-        (extract_terms(forest), PRESENTATION_FAMILIES),
-        (extract_operator_terms(operators), (*NAMED_FAMILIES, *NAMELESS_FAMILIES)),
-    ):
-        wanted = np.isin(terms.family, families)
-        rows = np.arange(len(forest), dtype=np.uint32)
-        owners.append(np.repeat(rows, np.diff(terms.offsets))[wanted])
-        codes.append(terms.code[wanted])
-    return task.numbers, Structure(np.concatenate(owners), np.concatenate(codes), operators.to_arrays())
+    operators = parse_operators(task.forest)
+    presentation = extract_terms(task.forest, families=NEIGHBOUR_FAMILY + 1)
+    structure = extract_structure_terms(operators)
+    ranked = presentation.select_families([NEIGHBOUR_FAMILY]).merge(structure)
+    norms = compute_norms(ranked, weigh_terms(ranked, load_bundled_frequencies()))
+    indexed = presentation.merge(structure).select_families(
+        (*PRESENTATION_FAMILIES, *NAMED_FAMILIES, *NAMELESS_FAMILIES)
+    )
+    counts = np.where(indexed.family == NEIGHBOUR_FAMILY, np.minimum(indexed.count, MAX_COUNTED), 1).astype(np.uint8)
+    owners = indexed.tree.astype(np.uint32)
+    return task.numbers, Structure(owners, indexed.code, counts, encode_norms(norms.T), replace(operators))
 
 
 @dataclass(frozen=True)
@@ -112,16 +125,19 @@ class TermSegment:
 
     path: Path
     trees: Integers
+    norms: npt.NDArray[np.uint16]
     codes: Codes
     blocks: npt.NDArray[np.uint16]
     offsets: npt.NDArray[np.uint32]
     rows: npt.NDArray[np.uint16]
     operators: Mapping[str, Array]  # as `OperatorForest.to_arrays` makes them
 
-    def get_operators(self, rows: Integers | None = None) -> OperatorForest:
-        """Return the operator trees of some rows, or of all."""
+    def get_operators(
+        self, rows: Integers | None = None, labels: StoredLabels | None = None, first_label: int = 0
+    ) -> OperatorForest:
+        """Return the operator trees of some rows, or of all; see `OperatorForest.from_arrays`."""
         try:
-            return OperatorForest.from_arrays(self.operators, rows)
+            return OperatorForest.from_arrays(self.operators, rows, labels, first_label)
         except (IndexError, ValueError) as error:
             raise self.make_damage_error() from error
 
@@ -142,7 +158,8 @@ class TermSegment:
         try:
             for one, after, weight in zip(first.tolist(), end.tolist(), weights, strict=True):
                 starts = self.offsets[one : after + 1].tolist()
-                for block, a, b in zip(self.blocks[one:after].tolist(), starts, starts[1:], strict=False):
+                blocks = (self.blocks[one:after] & _BLOCK_MASK).tolist()
+                for block, a, b in zip(blocks, starts, starts[1:], strict=False):
                     start = block << _BLOCK_BITS
                     np.add.at(scores[start : start + (1 << _BLOCK_BITS)], self.rows[a:b], weight)
         except IndexError as error:
@@ -152,20 +169,37 @@ class TermSegment:
         """Return the rows of all postings in ranges of lists, and the range of each."""
         lists = _expand_ranges(first, end)
         starts, ends = self.offsets[lists].astype(np.int64), self.offsets[lists + 1].astype(np.int64)
-        rows = np.repeat(self.blocks[lists].astype(np.int64) << _BLOCK_BITS, ends - starts)
+        rows = np.repeat((self.blocks[lists] & _BLOCK_MASK).astype(np.int64) << _BLOCK_BITS, ends - starts)
         rows += self.rows[_expand_ranges(starts, ends)]
         if int(rows.max(initial=-1)) >= len(self.trees):
             raise self.make_damage_error()
         return rows, np.repeat(np.arange(len(first)), self.count_rows(first, end))
 
-    def read_postings(self) -> tuple[Integers, Codes]:
-        """Return the row and the term of all postings."""
+    def count_terms(self, codes: Codes, rows: Integers) -> npt.NDArray[np.uint8]:
+        """Return how often each term occurs in each of some rows, which are ascending: (terms, rows)."""
+        counts = np.zeros((len(codes), len(rows)), np.uint8)
+        blocks = (rows >> _BLOCK_BITS).tolist()
+        spans = {block: slice(blocks.index(block), len(blocks) - blocks[::-1].index(block)) for block in set(blocks)}
+        low = rows.astype(np.uint16)
+        for term, (one, after) in enumerate(zip(*(bound.tolist() for bound in self.find_lists(codes)), strict=True)):
+            starts = self.offsets[one : after + 1].tolist()
+            for part, a, b in zip(self.blocks[one:after].tolist(), starts, starts[1:], strict=False):
+                span = spans.get(part & int(_BLOCK_MASK))
+                if span is not None:
+                    some = self.rows[a:b]
+                    at = np.minimum(np.searchsorted(some, low[span]), len(some) - 1)
+                    counts[term, span] += (some[at] == low[span]) * np.uint8((part >> int(_COUNT_SHIFT)) + 1)
+        return counts
+
+    def read_postings(self) -> tuple[Integers, Codes, npt.NDArray[np.uint8]]:
+        """Return the row, the term and its occurrences of all postings."""
         sizes = np.diff(self.offsets)
-        rows = np.repeat(self.blocks.astype(np.int64) << _BLOCK_BITS, sizes)
+        rows = np.repeat((self.blocks & _BLOCK_MASK).astype(np.int64) << _BLOCK_BITS, sizes)
         rows += self.rows
         if int(rows.max(initial=-1)) >= len(self.trees):
             raise self.make_damage_error()
-        return rows, np.repeat(self.codes, sizes)
+        counts = np.repeat((self.blocks >> _COUNT_SHIFT).astype(np.uint8) + np.uint8(1), sizes)
+        return rows, np.repeat(self.codes, sizes), counts
 
     def validate(self) -> TermSegment:
         """Return this segment; raises `CorruptData` if its arrays contradict each other."""
@@ -177,7 +211,7 @@ class TermSegment:
             and bool((self.offsets[1:] > self.offsets[:-1]).all())
             and bool((self.codes[1:] >= self.codes[:-1]).all())
             and bool((self.trees[1:] > self.trees[:-1]).all())
-            and int(self.blocks.max(initial=0)) < max(blocks, 1)
+            and int((self.blocks & _BLOCK_MASK).max(initial=0)) < max(blocks, 1)
             and self._has_valid_operators()
         )
         if not right:
@@ -216,40 +250,35 @@ def open_segment(folder: Path, entry: TermsEntry) -> TermSegment:
     """Open a segment; raises `CorruptData`."""
     wanted = {
         "trees": ("I64", [entry.count]),
+        "norms": ("U16", [entry.count, len(RANKED_FAMILIES)]),
         "codes": ("U32", [-1]),
         "blocks": ("U16", [-1]),
         "offsets": ("U32", [-1]),
         "rows": ("U16", [entry.postings]),
     }
     arrays = open_arrays(folder, entry, wanted | _OPERATOR_ARRAYS, REBUILD_HINT)
-    trees, codes, blocks, offsets, rows, *rest = arrays
+    trees, norms, codes, blocks, offsets, rows, *rest = arrays
     operators = dict(zip(STORED_TYPES, rest, strict=True))
-    return TermSegment(folder / entry.file, trees, codes, blocks, offsets, rows, operators).validate()
+    return TermSegment(folder / entry.file, trees, norms, codes, blocks, offsets, rows, operators).validate()
 
 
-def write_segment(folder: Path, trees: Integers, owners: Rows, codes: Codes, operators: OperatorForest) -> TermsEntry:
-    """Write a segment.
-
-    Args:
-        folder: the index's folder.
-        trees: numbers of the trees, ascending.
-        owners: the position in `trees` of the tree that has each of `codes`; no pair of owner and code occurs twice.
-        codes: terms.
-        operators: the operator tree of each tree.
-    """
-    keys = codes.astype(np.uint64) << _ROW_BITS
-    keys |= owners.astype(np.uint64)
+def write_segment(folder: Path, trees: Integers, structure: Structure) -> TermsEntry:
+    """Write a segment with the structure of trees, whose numbers are ascending."""
+    keys = structure.codes.astype(np.uint64) << _ROW_BITS
+    keys |= (structure.counts.astype(np.uint64) - np.uint64(1)) << np.uint64(_COUNT_SHIFT + _BLOCK_BITS)
+    keys |= structure.owners.astype(np.uint64)
     keys.sort()
     heads = keys >> np.uint64(_BLOCK_BITS)
     first = np.flatnonzero(np.concatenate(([True], heads[1:] != heads[:-1]))[: len(heads)])
     arrays: dict[str, Array] = {
         "trees": np.asarray(trees, np.int64),
+        "norms": structure.norms,
         "codes": (keys[first] >> _ROW_BITS).astype(np.uint32),
         "blocks": heads[first].astype(np.uint16),
         "offsets": np.append(first, len(keys)).astype(np.uint32),
         "rows": keys.astype(np.uint16),
     }
-    arrays |= {f"operators.{name}": array for name, array in operators.to_arrays().items()}
+    arrays |= {f"operators.{name}": array for name, array in structure.operators.to_arrays().items()}
     return TermsEntry(*write_arrays(folder, "terms", arrays), len(trees), len(keys), TERM_SCHEME)
 
 
@@ -281,20 +310,28 @@ class TermCodec:
         """Write one segment with the live trees of several."""
         segments = [open_segment(self.folder, entry) for entry in run]
         trees = np.intersect1d(np.concatenate([segment.trees for segment in segments]), self.live)
-        owners, codes, operators, order = [], [], [], []
+        parts, order = [], []
         for segment in segments:
             positions = np.searchsorted(trees, segment.trees)
             alive = np.isin(segment.trees, trees, assume_unique=True)
-            rows, terms = segment.read_postings()
+            rows, codes, counts = segment.read_postings()
             kept = alive[rows]
-            owners.append(positions[rows[kept]].astype(np.uint32))
-            codes.append(terms[kept])
-            operators.append(segment.get_operators(np.flatnonzero(alive)))
+            owners = positions[rows[kept]].astype(np.uint32)
+            operators = segment.get_operators(np.flatnonzero(alive))
+            parts.append(Structure(owners, codes[kept], counts[kept], segment.norms[alive], operators))
             order.append(positions[alive])
         if not len(trees):
             return None
-        forest = OperatorForest.concatenate(operators).select(np.argsort(np.concatenate(order)))
-        return write_segment(self.folder, trees, np.concatenate(owners), np.concatenate(codes), forest)
+        merged, places = _concatenate(parts), np.argsort(np.concatenate(order))
+        merged = replace(merged, norms=merged.norms[places], operators=merged.operators.select(places))
+        return write_segment(self.folder, trees, merged)
+
+
+def _concatenate(parts: Sequence[Structure]) -> Structure:
+    """Return the structure of all parts, whose owners have different positions."""
+    columns = ([getattr(part, name) for part in parts] for name in ("owners", "codes", "counts", "norms"))
+    operators = OperatorForest.concatenate([part.operators for part in parts])
+    return Structure(*map(np.concatenate, columns), operators)
 
 
 @dataclass
@@ -323,10 +360,10 @@ class TermBuffer:
         """Write the segment."""
         trees, parts = zip(*self._parts, strict=True)
         before = np.cumsum([0, *map(len, trees)])
-        owners = [part.owners + np.uint32(start) for part, start in zip(parts, before, strict=False)]
-        operators = OperatorForest.concatenate([OperatorForest.from_arrays(part.operators) for part in parts])
-        codes = np.concatenate([part.codes for part in parts])
-        return write_segment(folder, np.concatenate(trees), np.concatenate(owners), codes, operators)
+        moved = [
+            replace(part, owners=part.owners + np.uint32(start)) for part, start in zip(parts, before, strict=False)
+        ]
+        return write_segment(folder, np.concatenate(trees), _concatenate(moved))
 
 
 class TermIndex:
@@ -362,16 +399,47 @@ class TermIndex:
 
     def get_operators(self, trees: Integers) -> OperatorForest:
         """Return the operator trees of some trees, all of which must be there, in their order."""
+        starts = np.cumsum([0, *(len(segment.operators["label_end"]) for segment in self._segments)])
+        forests, order = [], []
+        for number, segment, rows, places in self._iter_segments(trees):
+            forests.append(segment.get_operators(rows, self._labels, int(starts[number])))
+            order.append(places)
+        forest = forests[0] if len(forests) == 1 else OperatorForest.concatenate(forests)
+        places = np.concatenate([np.zeros(0, np.int64), *order])
+        return forest if (np.diff(places) > 0).all() else forest.select(np.argsort(places))
+
+    def get_norms(self, trees: Integers) -> Floats:
+        """Return the norms of some trees, all of which must be there: (families, trees)."""
+        norms = np.zeros((len(trees), len(RANKED_FAMILIES)), np.uint16)
+        for _, segment, rows, places in self._iter_segments(trees):
+            norms[places] = segment.norms[rows]
+        return decode_norms(norms.T)
+
+    def count_terms(self, codes: Codes, trees: Integers) -> npt.NDArray[np.uint8]:
+        """Return how often terms occur in some trees, all of which must be there: (terms, trees).
+
+        Args:
+            codes: Terms of families whose occurrences are counted.
+            trees: Numbers of the trees.
+        """
+        counts = np.zeros((len(codes), len(trees)), np.uint8)
+        for _, segment, rows, places in self._iter_segments(trees):
+            order = np.argsort(rows, kind="stable")
+            counts[:, places[order]] = segment.count_terms(codes, rows[order])
+        return counts
+
+    def _iter_segments(self, trees: Integers) -> Iterator[tuple[int, TermSegment, Integers, Integers]]:
+        """Yield the segments that have some of the trees: number, segment, rows in it, positions of the trees."""
         rows = self._rows.find_rows(trees)
         part = np.searchsorted(self._rows.starts, rows, "right") - 1
-        order = np.argsort(part, kind="stable")
-        forests: list[OperatorForest] = [
-            self._segments[number].get_operators(rows[part == number] - self._rows.starts[number])
-            for number in np.unique(part).tolist()
-        ]
-        if len(forests) == 1:
-            return forests[0]
-        return OperatorForest.concatenate(forests).select(np.argsort(order))
+        for number in np.unique(part).tolist():
+            places = np.flatnonzero(part == number)
+            yield number, self._segments[number], rows[places] - self._rows.starts[number], places
+
+    @cached_property
+    def _labels(self) -> StoredLabels:
+        """The labels of all segments, one segment after the other."""
+        return StoredLabels.concatenate([segment.operators for segment in self._segments])
 
     def find_known(self, trees: Integers) -> npt.NDArray[np.bool_]:
         """Return which trees are indexed."""

@@ -18,6 +18,7 @@ from eqkin.library.records import EquationRecord, Filters, PaperPage, PaperRecor
 from eqkin.library.records import EquationRef as EquationRef
 from eqkin.library.records import Facets as Facets
 from eqkin.library.records import PaperCount as PaperCount
+from eqkin.search.features import QueryTerms
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node
 from eqkin.trees.operators import OperatorForest
@@ -114,6 +115,21 @@ class Snapshot(Protocol):
 
     def get_operators(self, keys: Keys) -> OperatorForest:
         """Return operator trees, in the order of the keys; raises `NoSuchEquation`."""
+
+    def compare_terms(self, keys: Keys, operators: OperatorForest, query: QueryTerms) -> tuple[Floats, Floats]:
+        """Compare the terms of formulas with those of a query.
+
+        Args:
+            keys: Of the equations.
+            operators: Their operator trees.
+            query: Terms of the query.
+
+        Returns:
+            Dot products of weights, and sums of squared weights of the formulas: (families, formulas) each.
+
+        Raises:
+            NoSuchEquation: an equation is gone.
+        """
 
     def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
         """Return all that is shown of equations; those that are gone are left out. Their `tree` is the key.

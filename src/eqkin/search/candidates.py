@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from eqkin.search.backend import EquationRef, Floats, Keys, Snapshot
-from eqkin.search.features import FormulaFeatures
+from eqkin.search.features import QueryTerms
 from eqkin.search.wildcards import Pattern
-from eqkin.trees import Forest
 from eqkin.trees.mathml import Node, to_node
 from eqkin.trees.operators import OperatorForest
 from eqkin.trees.terms import Terms
@@ -25,7 +24,7 @@ class QueryFeatures:
     root: Node
     vector: Floats  # (d,), of length 1
     terms: Terms  # of its presentation tree
-    formula: FormulaFeatures
+    formula: QueryTerms
     operators: OperatorForest  # one tree
     pattern: Pattern | None = None  # if it has wildcards
 
@@ -66,19 +65,11 @@ class CandidateSet:
         self.keys: Keys = np.array([ref.key for ref in refs], np.int64)  # of those ranked by all features
         self._rest = rest or (self.keys[:0], vectors[:0])
         self._snapshot = snapshot
-        self._forest: Forest | None = None  # of those ranked by all features
-        self._operators: OperatorForest | None = None
+        self._operators: OperatorForest | None = None  # of those ranked by all features
         self._nodes: dict[int, Node] = {}
 
     def __len__(self) -> int:
         return len(self.refs)
-
-    @property
-    def forest(self) -> Forest:
-        """Trees of the candidates that are ranked by all features, in their order; raises `NoSuchEquation`."""
-        if self._forest is None:
-            self._forest = self._snapshot.get_trees(self.keys)
-        return self._forest
 
     @property
     def operators(self) -> OperatorForest:
@@ -86,6 +77,10 @@ class CandidateSet:
         if self._operators is None:
             self._operators = self._snapshot.get_operators(self.keys)
         return self._operators
+
+    def compare_terms(self, query: QueryTerms) -> tuple[Floats, Floats]:
+        """Return overlaps with a query and norms of the candidates that are ranked by all features."""
+        return self._snapshot.compare_terms(self.keys, self.operators, query)
 
     def get_operators(self, rows: Sequence[int]) -> OperatorForest:
         """Return the operator trees of some candidates, in the order of their rows; raises `NoSuchEquation`."""
@@ -116,17 +111,12 @@ class CandidateSet:
 
     def load_trees(self, rows: Iterable[int]) -> None:
         """Read the trees of some candidates in one request, except those already read; raises `NoSuchEquation`."""
-        held = len(self._forest) if self._forest is not None else 0
-        missing = [row for row in rows if row not in self._nodes and row >= held]
+        missing = [row for row in rows if row not in self._nodes]
         if missing:
             forest = self._snapshot.get_trees(np.array([self.refs[row].key for row in missing], np.int64))
             self._nodes |= {row: to_node(forest, at) for at, row in enumerate(missing)}
 
     def get_node(self, row: int) -> Node:
         """Return the tree of a candidate; raises `NoSuchEquation`."""
-        if row not in self._nodes:
-            if self._forest is None or row >= len(self._forest):
-                self.load_trees([row])
-            else:
-                self._nodes[row] = to_node(self._forest, row)
+        self.load_trees([row])
         return self._nodes[row]

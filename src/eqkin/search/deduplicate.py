@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
-from eqkin.trees.hashing import hash_strings
 from eqkin.trees.operators import OperatorForest, share_form
 
 _SAME_LATEX_COSINE = 0.8  # from which the same LaTeX means the same formula; below, a macro has two meanings
@@ -58,7 +57,7 @@ def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet) -> list[C
 
 def _hash_forms(operators: OperatorForest) -> list[int]:
     """Return a hash of each operator tree, in which operands keep their order."""
-    hashes = hash_strings(operators.labels)[operators.label]
+    hashes = operators.properties[0]
     codes = [
         hash((hashes[start:end].tobytes(), operators.depth[start:end].tobytes()))
         for start, end in zip(operators.offsets[:-1].tolist(), operators.offsets[1:].tolist(), strict=True)

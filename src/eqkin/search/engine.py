@@ -21,7 +21,7 @@ from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
 from eqkin.search.deduplicate import deduplicate, limit_per_paper, put_same_first
 from eqkin.search.explain import explain_hits, mark_mathml
 from eqkin.search.facets import FACETS, count_facets, drop_facet_filters, find_best_per_field
-from eqkin.search.features import extract_features
+from eqkin.search.features import extract_query
 from eqkin.search.local import LocalBackend, get_folder
 from eqkin.search.names import Completion, find_atlas_name, list_completions, name_forms
 from eqkin.search.papers import find_related_papers, load_query_paper, read_draft
@@ -45,6 +45,7 @@ from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
 from eqkin.search.wildcards import Pattern, replace_wildcards
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node, to_mathml, to_node
+from eqkin.trees.operator_terms import NEIGHBOUR_FAMILY
 from eqkin.trees.terms import extract_terms
 
 K = TypeVar("K")
@@ -244,8 +245,8 @@ class SearchEngine:
         if not np.isfinite(length) or length == 0:
             raise BadInput("the network has no vector for this formula; is the model damaged?")
         unit, pattern = vector / np.float32(length), Pattern(operators) if wildcards else None
-        terms = extract_terms(plain)
-        formula = extract_features(plain, None if wildcards else operators, terms=terms)
+        terms = extract_terms(plain, families=NEIGHBOUR_FAMILY + 1)
+        formula = extract_query(terms, parse_operators(plain) if wildcards else operators)
         return QueryFeatures(latex, mathml, root, unit, terms, formula, operators, pattern)
 
     def _search(

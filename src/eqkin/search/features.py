@@ -1,9 +1,9 @@
 r"""Similarities of formulas to a query, and the relevance that they add up to.
 
-Terms of three kinds are compared: pairs of neighbours in presentation trees, terms of operator trees
-(`eqkin.trees.operators`) and of their outlines (`eqkin.trees.outlines`). A term weighs its saturated count times the
-square root of its idf. The similarity of two formulas by some terms is their common weight $c$, with pivoted length
-normalisation: long formulas lose less than with a cosine,
+Terms of three kinds are compared: pairs of neighbours in presentation trees, terms of operator trees and of their
+outlines (`eqkin.trees.operator_terms`). A term weighs its saturated count times the square root of its idf. The
+similarity of two formulas by some terms is their common weight $c$, with pivoted length normalisation: long formulas
+lose less than with a cosine,
 
 $$ \frac{c}{q^{1 - p}\, f^{p}}, $$
 
@@ -22,15 +22,23 @@ import numpy.typing as npt
 
 from eqkin.mathml.operators import parse_operators
 from eqkin.trees import Forest
-from eqkin.trees.idf import DocumentFrequencies, load_bundled_frequencies
-from eqkin.trees.operators import (
-    FIRST_OPERATOR_FAMILY,
-    OPERATOR_TERM_FAMILIES,
-    OperatorForest,
-    extract_operator_terms,
+from eqkin.trees.idf import (
+    DocumentFrequencies,
+    compute_norms,
+    find_groups,
+    load_bundled_frequencies,
+    saturate_counts,
+    weigh_terms,
 )
-from eqkin.trees.outlines import FIRST_OUTLINE_FAMILY, OUTLINE_TERM_FAMILIES, extract_outline_terms
-from eqkin.trees.terms import TERM_FAMILIES, Terms, extract_terms
+from eqkin.trees.operator_terms import (
+    NEIGHBOUR_FAMILY,
+    RANKED_FAMILIES,
+    count_terms_of_query,
+    extract_query_terms,
+    extract_structure_terms,
+)
+from eqkin.trees.operators import OperatorForest
+from eqkin.trees.terms import Terms, extract_terms
 
 WEIGHTS = {
     "vector": 1.25,
@@ -45,35 +53,32 @@ WEIGHTS = {
     "outline subtree": 0.3,
     "outline anytree": 0.3,
 }
-_NEIGHBOURS = TERM_FAMILIES.index("sibling")
 _LENGTH_PIVOT = 0.35  # how much a formula's size counts against it: 0 not at all, 0.5 as in a cosine
 _EPSILON = np.float32(1e-9)
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
+Codes = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
-class WeightedTerms:
-    """Terms of one kind of some formulas, with their weights."""
+class FormulaFeatures:
+    """Terms of `RANKED_FAMILIES` of some formulas with their weights, ready to be compared."""
 
     terms: Terms
     weight: Floats  # (terms,)
-    group: npt.NDArray[np.uint8]  # (terms,) which similarity of this kind a term belongs to
-    norms: Floats  # (groups, formulas) sums of squared weights
+    norms: Floats  # (families, formulas) sums of squared weights
 
-    @classmethod
-    def compute(cls, terms: Terms, first: int, groups: int, idf: DocumentFrequencies) -> WeightedTerms:
-        """Compute the weights of terms; each family from the first on is a group."""
-        group = (terms.family - first).astype(np.uint8)
-        counts = terms.count.astype(np.float32)
-        weight = (2 * counts / (counts + 1) * np.sqrt(idf.compute_idf(terms.code))).astype(np.float32)
-        cell = group * np.int64(len(terms)) + np.repeat(np.arange(len(terms)), np.diff(terms.offsets))
-        norms = np.bincount(cell, weight * weight, groups * len(terms)).reshape(groups, len(terms))
-        return cls(terms, weight, group, norms.astype(np.float32))
+    def __len__(self) -> int:
+        return len(self.terms)
 
-    def select(self, formulas: Integers) -> WeightedTerms:
-        """Return the terms of some of the formulas, in that order."""
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """Which similarities the first formula has terms of, (similarities,); it always has a vector."""
+        return np.concatenate(([True], self.norms[:, 0] > 0))
+
+    def select(self, formulas: Integers) -> FormulaFeatures:
+        """Return the features of some of the formulas, in that order."""
         offsets = self.terms.offsets
         counts = (offsets[1:] - offsets[:-1])[formulas]
         ends = np.cumsum(counts)
@@ -81,51 +86,57 @@ class WeightedTerms:
         terms = Terms(
             np.concatenate(([0], ends)), self.terms.code[rows], self.terms.family[rows], self.terms.count[rows]
         )
-        return WeightedTerms(terms, self.weight[rows], self.group[rows], self.norms[:, formulas])
+        return FormulaFeatures(terms, self.weight[rows], self.norms[:, formulas])
 
-    def compute_overlaps(self, formulas: WeightedTerms) -> Floats:
-        """Compute the dot products of the weights of the first formula here with others, (groups, formulas)."""
-        groups, count = formulas.norms.shape
+    def compute_overlaps(self, formulas: FormulaFeatures) -> Floats:
+        """Compute the dot products of the weights of the first formula here with others: (families, formulas)."""
+        families, count = formulas.norms.shape
         end = self.terms.offsets[1]
         codes, weights = self.terms.code[:end], self.weight[:end]
         if not len(codes):
-            return np.zeros((groups, count), np.float32)
+            return np.zeros((families, count), np.float32)
         match = np.minimum(np.searchsorted(codes, formulas.terms.code), len(codes) - 1)
         common = np.flatnonzero(codes[match] == formulas.terms.code)
         formula = np.searchsorted(formulas.terms.offsets, common, "right") - 1
         products = weights[match[common]] * formulas.weight[common]
-        sums = np.bincount(formulas.group[common] * np.int64(count) + formula, products, groups * count)
-        return sums.reshape(groups, count).astype(np.float32)
+        cells = find_groups(formulas.terms.family[common]) * count + formula
+        return np.bincount(cells, products, families * count).reshape(families, count).astype(np.float32)
 
 
 @dataclass(frozen=True)
-class FormulaFeatures:
-    """Weighted terms of some formulas, ready to be compared."""
+class QueryTerms:
+    """The terms of one formula, to be counted in formulas of which nothing but operator trees is known."""
 
-    neighbours: WeightedTerms
-    operators: WeightedTerms
-    outlines: WeightedTerms
-
-    def __len__(self) -> int:
-        return len(self.neighbours.terms)
+    features: FormulaFeatures
+    known: npt.NDArray[np.bool_]  # see `extract_query_terms`
 
     @property
-    def known(self) -> npt.NDArray[np.bool_]:
-        """Which similarities the first formula has terms of, (similarities,); it always has a vector."""
-        parts = (self.neighbours, self.operators, self.outlines)
-        return np.concatenate(([True], *(part.norms[:, 0] > 0 for part in parts)))
+    def neighbours(self) -> Codes:
+        """The terms of its presentation tree, ascending."""
+        return self.features.terms.code[self._is_neighbour]
 
-    def select(self, formulas: Integers) -> FormulaFeatures:
-        """Return the features of some of the formulas, in that order."""
-        parts = (self.neighbours, self.operators, self.outlines)
-        return FormulaFeatures(*(part.select(formulas) for part in parts))
+    def compute_overlaps(self, operators: OperatorForest, neighbours: npt.NDArray[np.uint8]) -> Floats:
+        """Compute the dot products of weights with other formulas: (families, formulas).
+
+        Args:
+            operators: Operator trees of the formulas.
+            neighbours: (terms, formulas) how often each of `neighbours` occurs in each formula.
+        """
+        terms = self.features.terms
+        counts = count_terms_of_query(operators, terms.code, self.known)
+        counts[:, self._is_neighbour] = neighbours.T
+        groups = np.zeros((len(terms.code), len(RANKED_FAMILIES)), np.float32)
+        weights = self.features.weight**2 / saturate_counts(terms.count)  # those of other formulas lack their counts
+        groups[np.arange(len(groups)), find_groups(terms.family)] = weights
+        return (saturate_counts(counts) @ groups).T
+
+    @property
+    def _is_neighbour(self) -> npt.NDArray[np.bool_]:
+        return self.features.terms.family == NEIGHBOUR_FAMILY
 
 
 def extract_features(
-    forest: Forest,
-    operators: OperatorForest | None = None,
-    idf: DocumentFrequencies | None = None,
-    terms: Terms | None = None,
+    forest: Forest, operators: OperatorForest | None = None, idf: DocumentFrequencies | None = None
 ) -> FormulaFeatures:
     """Extract the features of all trees of a forest.
 
@@ -133,23 +144,26 @@ def extract_features(
         forest: Presentation trees.
         operators: Their operator trees; parsed if they are not given.
         idf: Document frequencies of terms; by default the bundled ones.
-        terms: Terms of the presentation trees, if they are known already.
     """
-    idf = idf or load_bundled_frequencies()
-    operators = parse_operators(forest) if operators is None else operators
-    neighbours = _select_family(terms or extract_terms(forest, families=_NEIGHBOURS + 1), _NEIGHBOURS)
-    operator, outline = extract_operator_terms(operators), extract_outline_terms(operators)
-    return FormulaFeatures(
-        WeightedTerms.compute(neighbours, _NEIGHBOURS, 1, idf),
-        WeightedTerms.compute(operator, FIRST_OPERATOR_FAMILY, len(OPERATOR_TERM_FAMILIES), idf),
-        WeightedTerms.compute(outline, FIRST_OUTLINE_FAMILY, len(OUTLINE_TERM_FAMILIES), idf),
-    )
+    structure = extract_structure_terms(parse_operators(forest) if operators is None else operators)
+    return _weigh(extract_terms(forest, families=NEIGHBOUR_FAMILY + 1), structure, idf or load_bundled_frequencies())
 
 
-def _select_family(terms: Terms, family: int) -> Terms:
-    chosen = terms.family == family
-    before = np.concatenate(([0], np.cumsum(chosen)))
-    return Terms(before[terms.offsets], terms.code[chosen], terms.family[chosen], terms.count[chosen])
+def extract_query(terms: Terms, operators: OperatorForest) -> QueryTerms:
+    """Extract the terms of a query.
+
+    Args:
+        terms: Of its presentation tree.
+        operators: Its operator tree.
+    """
+    structure, known = extract_query_terms(operators)
+    return QueryTerms(_weigh(terms, structure, load_bundled_frequencies()), known)
+
+
+def _weigh(presentation: Terms, structure: Terms, idf: DocumentFrequencies) -> FormulaFeatures:
+    terms = presentation.select_families([NEIGHBOUR_FAMILY]).merge(structure)
+    weights = weigh_terms(terms, idf)
+    return FormulaFeatures(terms, weights, compute_norms(terms, weights))
 
 
 def compute_similarities(query: FormulaFeatures, formulas: FormulaFeatures, cosines: Floats) -> Floats:
@@ -160,14 +174,13 @@ def compute_similarities(query: FormulaFeatures, formulas: FormulaFeatures, cosi
         formulas: Features of the formulas.
         cosines: Cosines of the query's vector with theirs.
     """
-    rows = [cosines[None]]
-    for ours, theirs in (
-        (query.neighbours, formulas.neighbours),
-        (query.operators, formulas.operators),
-        (query.outlines, formulas.outlines),
-    ):
-        rows.append(normalise_by_length(ours.compute_overlaps(theirs), ours.norms[:, :1], theirs.norms))
-    return np.concatenate(rows).T.astype(np.float32)
+    return combine_similarities(query, query.compute_overlaps(formulas), formulas.norms, cosines)
+
+
+def combine_similarities(query: FormulaFeatures, overlaps: Floats, norms: Floats, cosines: Floats) -> Floats:
+    """Do the same as `compute_similarities`, given overlaps with the query and norms of formulas."""
+    similarities = normalise_by_length(overlaps, query.norms[:, :1], norms)
+    return np.concatenate((cosines[None], similarities)).T.astype(np.float32)
 
 
 def normalise_by_length(common: Floats, query: Floats, formulas: Floats) -> Floats:

@@ -25,6 +25,7 @@ from eqkin.library.queries import has_equations
 from eqkin.library.records import select_papers, select_trees
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, PaperCount
+from eqkin.search.features import QueryTerms, extract_features
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node
@@ -178,6 +179,15 @@ class LocalSnapshot:
         if terms is not None and terms.find_known(keys).all():
             return terms.get_operators(keys)
         return parse_operators(self.get_trees(keys))
+
+    def compare_terms(self, keys: Keys, operators: OperatorForest, query: QueryTerms) -> tuple[Floats, Floats]:
+        """Compare the terms of formulas with those of a query; see `Snapshot`."""
+        terms = self._index.terms
+        if terms is None or not terms.find_known(keys).all():
+            features = extract_features(self.get_trees(keys), operators)
+            return query.features.compute_overlaps(features), features.norms
+        overlaps = query.compute_overlaps(operators, terms.count_terms(query.neighbours, keys))
+        return overlaps, terms.get_norms(keys)
 
     def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
         """Return all that is shown of equations."""

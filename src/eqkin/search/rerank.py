@@ -16,7 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
-from eqkin.search.features import FormulaFeatures, compute_relevance, extract_features
+from eqkin.search.features import (
+    FormulaFeatures,
+    combine_similarities,
+    compute_relevance,
+    extract_features,
+    weight_similarities,
+)
 from eqkin.search.wildcards import rank_matches_first
 from eqkin.trees import Forest
 
@@ -48,8 +54,9 @@ def rerank(
     cosines = relevance = np.zeros(len(candidates), np.float32)
     if query is not None and len(candidates):
         cosines = np.clip(candidates.vectors @ query.vector, -1, 1)  # stored vectors are not exactly of length 1
-        features = extract_features(candidates.forest, candidates.operators)
-        relevance = compute_relevance(query.formula, features, cosines)
+        formula = query.formula.features
+        similarities = combine_similarities(formula, *candidates.compare_terms(query.formula), cosines)
+        relevance = weight_similarities(similarities, formula.known)
         if query.pattern is not None:
             relevance = rank_matches_first(relevance, query.pattern, candidates.operators, range(len(candidates)))
     ranked = []

@@ -29,7 +29,8 @@ from eqkin.search.candidates import CandidateSet, QueryFeatures
 from eqkin.search.rerank import combine_scores
 from eqkin.search.results import SearchOptions
 from eqkin.trees.idf import load_bundled_frequencies
-from eqkin.trees.operators import OperatorForest, extract_operator_terms
+from eqkin.trees.operator_terms import extract_operator_terms
+from eqkin.trees.operators import OperatorForest
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def _retrieve_by_formula(
 def _list_queries(query: QueryFeatures, settings: RetrievalSettings) -> list[tuple[Codes, int, float]]:
     """Return the terms of the query of each kind, how many candidates they find, and their weight."""
     presentation = query.terms
-    operators = extract_operator_terms(query.operators) if query.pattern else query.formula.operators.terms
+    operators = extract_operator_terms(query.operators) if query.pattern else query.formula.features.terms
     named = select_codes(operators, NAMED_FAMILIES), settings.named_candidates, settings.named_weight
     if query.pattern:
         named = find_needed_codes(query.operators), settings.named_candidates, settings.needed_weight

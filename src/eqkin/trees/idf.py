@@ -4,6 +4,9 @@
 
 where df of the n formulas contain the term. Terms too rare for the table count as if `RARE_TERM_COUNT` formulas had
 them.
+
+A term weighs its saturated count times the square root of its idf. The norms of a formula are the sums of the squared
+weights of its terms, family by family. They are stored with 16 bits.
 """
 
 from __future__ import annotations
@@ -21,9 +24,9 @@ from safetensors import numpy as safetensors
 from eqkin.errors import CorruptData
 from eqkin.storage import write_file
 from eqkin.trees.forest import Forest
-from eqkin.trees.operators import OperatorForest, extract_operator_terms
-from eqkin.trees.outlines import extract_outline_terms
-from eqkin.trees.terms import extract_terms
+from eqkin.trees.operator_terms import RANKED_FAMILIES, extract_structure_terms
+from eqkin.trees.operators import OperatorForest
+from eqkin.trees.terms import Terms, extract_terms
 
 BUNDLED_FREQUENCIES = Path(__file__).parent / "frequencies.safetensors"
 RARE_TERM_COUNT = 4  # assumed document frequency of a term that is not in the table
@@ -31,8 +34,13 @@ _MIN_FORMULAS = 24  # document frequency from which a term is in the table
 _MIN_IDF = 0.1
 _BUCKET_BITS = 20  # leading bits of a hash that select its bucket
 _BUCKET_SHIFT = np.uint32(32 - _BUCKET_BITS)
+MAX_COUNTED = 16  # occurrences of a term in a formula; more of them weigh hardly more
+_NORM_STEPS = np.float32(5_000)  # 16 bits are enough for norms up to 490,000
+_GROUPS = np.zeros(max(RANKED_FAMILIES) + 1, np.int64)
+_GROUPS[list(RANKED_FAMILIES)] = np.arange(len(RANKED_FAMILIES))
 
 TermCodes = npt.NDArray[np.uint32]
+Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -50,7 +58,7 @@ class DocumentFrequencies:
         """Count the terms of a forest, and of its operator trees; terms of fewer than `kept` trees are left out."""
         terms = [extract_terms(forest).code]
         if operators is not None:
-            terms += [extract_operator_terms(operators).code, extract_outline_terms(operators).code]
+            terms.append(extract_structure_terms(operators).code)
         codes, counts = np.unique(np.concatenate(terms), return_counts=True)
         often = counts >= kept
         return cls(len(forest), codes[often], counts[often].astype(np.uint32))
@@ -114,6 +122,44 @@ class DocumentFrequencies:
     def _bucket_starts(self) -> npt.NDArray[np.int32]:
         """Start of each bucket, and the end of the last."""
         return np.searchsorted(self.codes >> _BUCKET_SHIFT, np.arange((1 << _BUCKET_BITS) + 1)).astype(np.int32)
+
+
+def weigh_terms(terms: Terms, idf: DocumentFrequencies) -> Floats:
+    """Return the weight of each term."""
+    return np.asarray(saturate_counts(terms.count) * np.sqrt(idf.compute_idf(terms.code)), np.float32)
+
+
+def saturate_counts(counts: npt.NDArray[Any]) -> Floats:
+    """Return the factor by which a number of occurrences counts: 0 for none, 1 for one, less than 2 for many."""
+    counts = np.minimum(counts, MAX_COUNTED).astype(np.float32)
+    return 2 * counts / (counts + 1)
+
+
+def compute_norms(terms: Terms, weights: Floats) -> Floats:
+    """Return the norms of formulas: (families of `RANKED_FAMILIES`, formulas).
+
+    Args:
+        terms: Terms of `RANKED_FAMILIES`.
+        weights: Of each term.
+    """
+    cells = _GROUPS[terms.family] * len(terms) + terms.tree
+    norms = np.bincount(cells, weights * weights, len(RANKED_FAMILIES) * len(terms))
+    return norms.reshape(len(RANKED_FAMILIES), len(terms)).astype(np.float32)
+
+
+def find_groups(families: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """Return the position of families in `RANKED_FAMILIES`."""
+    return _GROUPS[families]
+
+
+def encode_norms(norms: Floats) -> npt.NDArray[np.uint16]:
+    """Return 16 bits for each norm, with a relative error of at most 10^-4."""
+    return np.minimum(np.round(_NORM_STEPS * np.log1p(norms)), np.iinfo(np.uint16).max).astype(np.uint16)
+
+
+def decode_norms(codes: npt.NDArray[np.uint16]) -> Floats:
+    """Return what `encode_norms` encoded."""
+    return np.expm1(codes.astype(np.float32) / _NORM_STEPS)
 
 
 @cache

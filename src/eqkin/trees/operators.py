@@ -1,37 +1,25 @@
-"""Operator trees: what a formula says instead of how it is set, in flat arrays; and terms extracted from them.
+"""Operator trees: what a formula says instead of how it is set, in flat arrays.
 
-`eqkin.mathml.operators` parses them from presentation trees. A label is an operator (`+`, `frac`, `D`, `f:sin`, `app`)
-or a leaf with its kind: variable `v:x`, number `n:2`, constant `c:∞`, name `fn:sin`, `text:`, sign `o:→`.
-
-Terms come in five families:
-
-    path       a leaf and its slots in up to four ancestors, once for each length from zero
-    anypath    the same with an anonymous leaf for every variable
-    subtree    an operator with everything below it
-    anytree    the same with an anonymous leaf for every variable
-    form       a whole statement, in each of `FORM_KINDS`
-
-A slot is the parent's label and, unless the parent's operands have no order, the position. The hash of a subtree adds
-up the hashes of its operands, so operands that commute need not be sorted. The statements of a formula are the formula
-itself, which comes first, and the relations in its chains, lists and rows: `a = b = c` says `a = b`, `b = c`, `a = c`.
+`eqkin.mathml.operators` parses them from presentation trees, `eqkin.trees.operator_terms` extracts terms from them. A
+label is an operator (`+`, `frac`, `D`, `f:sin`, `app`) or a leaf with its kind: variable `v:x`, number `n:2`, constant
+`c:∞`, name `fn:sin`, `text:`, sign `o:→`. The statements of a formula are the formula itself, which comes first, and
+the relations in its chains, lists and rows: `a = b = c` says `a = b`, `b = c`, `a = c`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
-from eqkin.trees.terms import TERM_FAMILIES, Terms, count_terms, make_term_keys
+from eqkin.trees.hashing import Codes, hash_strings
 
 Integers = npt.NDArray[np.int64]
-OPERATOR_TERM_FAMILIES = ("path", "anypath", "subtree", "anytree", "form")
-FIRST_OPERATOR_FAMILY = len(TERM_FAMILIES)  # in `Terms.family`; the numbers before it are presentation families
 # canonical: notation unified; renamed: its variables without names; weak: terms moved, scaled, solved for a variable
 FORM_KINDS = ("canonical", "renamed", "weak", "weak renamed")
 SAME_FORM_KINDS = FORM_KINDS[:3]  # in which two statements are the same, up to names and notation
@@ -48,17 +36,119 @@ STORED_TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
     "forms": np.uint32,
     "form_offsets": np.uint32,
 }
-_VARIABLE_PREFIX = "v:"
+_PROPERTIES = 5  # of a label, from which terms are made; see `describe_labels`
 _ANY_VARIABLE = "any variable"
-_MAX_PATH = 4  # ancestors of a leaf in its longest path
-_MAX_POSITION = 3  # later operands share a slot
+_MAX_CACHED_LABELS = 1 << 16
+_RELATIONS = frozenset("≈ ∝ ~ ≡ ≤ < ≥ > ≠ → :=".split())
+_DECORATION = re.compile(r"[_.′^]")
+
+
+class LabelKinds:
+    """Bits: what the label of a node says about it and its outline."""
+
+    VARIABLE, UNORDERED, UNORDERED_OUTLINE, APPLIED, INDEXED, DETAIL, WRAPPER, PLAIN = (1 << bit for bit in range(8))
+
+
+_APPLIED = frozenset({"app", "idx"})  # the first operand with arguments or indices
+_DETAILS = frozenset({"from", "to", "any"})  # an outline leaves them out, with everything below
+_WRAPPERS = frozenset("neg with abs norm transpose bar rows list row".split())  # an outline has their operands instead
+_PLAIN_LEAVES = ("n:", "o:", "c:", "text")
+
+
+def simplify_label(label: str) -> str:
+    """Return the label in an outline: a variable without decoration, one kind of relation, one kind of quotient."""
+    if label.startswith("v:"):
+        return "v:" + (_DECORATION.split(label[2:])[0] or label[2:])
+    if label.startswith("fn:"):
+        return "v:" + label[3:]
+    return "=" if label in _RELATIONS else "frac" if label == "D" else label
+
+
+@lru_cache(_MAX_CACHED_LABELS)
+def _describe_label(label: str) -> tuple[int, ...]:
+    outline = simplify_label(label)
+    named, outlined, anyone = hash_strings([label, outline, _ANY_VARIABLE]).tolist()
+    kinds = (
+        (LabelKinds.VARIABLE, label.startswith("v:")),
+        (LabelKinds.UNORDERED, label in UNORDERED),
+        (LabelKinds.UNORDERED_OUTLINE, outline in UNORDERED),
+        (LabelKinds.APPLIED, label in _APPLIED),
+        (LabelKinds.INDEXED, label == "idx"),
+        (LabelKinds.DETAIL, label in _DETAILS),
+        (LabelKinds.WRAPPER, label in _WRAPPERS),
+        (LabelKinds.PLAIN, label.startswith(_PLAIN_LEAVES)),
+    )
+    hashes = (
+        named,
+        anyone if label.startswith("v:") else named,
+        outlined,
+        anyone if outline.startswith("v:") else outlined,
+    )
+    return *hashes, sum(bit for bit, applies in kinds if applies)
+
+
+def describe_labels(labels: Iterable[str]) -> Codes:
+    """Return what terms are made of: (5, labels).
+
+    The rows are hashes of a label with and without names, the same of its outline, and bits of `LabelKinds`.
+    """
+    return np.array([_describe_label(label) for label in labels], np.uint64).reshape(-1, _PROPERTIES).T
+
+
+class StoredLabels(Sequence[str]):
+    """Labels in stored arrays, decoded when they are needed; their properties are computed once.
+
+    Args:
+        text: UTF-8 of all labels, one after the other.
+        ends: Where each of them ends.
+    """
+
+    def __init__(self, text: npt.NDArray[np.uint8], ends: npt.NDArray[Any]) -> None:
+        self._text, self._ends = text, ends
+        self._names: dict[int, str] = {}
+        self._known = np.zeros(len(ends), bool)
+        self._properties = np.zeros((_PROPERTIES, len(ends)), np.uint64)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[at] for at in range(*index.indices(len(self)))]
+        if index not in self._names:
+            at = range(len(self))[index]
+            start = int(self._ends[at - 1]) if at else 0
+            self._names[index] = self._text[start : int(self._ends[at])].tobytes().decode("utf-8", "surrogatepass")
+        return self._names[index]
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Mapping[str, npt.NDArray[Any]]]) -> StoredLabels:
+        """Return the labels of several stored forests (`OperatorForest.to_arrays`), one after the other."""
+        before = np.cumsum([0, *(len(part["label_text"]) for part in parts)])
+        ends = [part["label_end"] + start for part, start in zip(parts, before, strict=False)]
+        texts = [part["label_text"] for part in parts]
+        return cls(np.concatenate([np.zeros(0, np.uint8), *texts]), np.concatenate([before[:0], *ends]))
+
+    def describe(self, label: Integers) -> Codes:
+        """Return the properties of labels, given by their numbers."""
+        missing = np.unique(label[~self._known[label]])
+        if len(missing):
+            self._properties[:, missing] = describe_labels(self[at] for at in missing.tolist())
+            self._known[missing] = True
+        return self._properties.take(label, axis=1)
 
 
 @dataclass(frozen=True)
 class OperatorForest:
     """Operator trees, tree after tree, each in depth-first order."""
 
-    labels: list[str]
+    labels: Sequence[str]
     label: Integers  # (nodes,) index into labels
     origin: Integers  # (nodes,) presentation node it was parsed from, counted within its tree
     depth: Integers  # (nodes,) number of ancestors
@@ -73,28 +163,20 @@ class OperatorForest:
     @cached_property
     def parent(self) -> Integers:
         """Parent of each node, counted over the whole forest; a root is its own parent: (nodes,)."""
-        parent = np.arange(len(self.depth))
-        above: Integers | None = None
-        for level in self.levels:
-            if above is not None:
-                parent[level] = above[np.searchsorted(above, level) - 1]
-            above = level
+        order = np.argsort(self.depth.astype(np.uint8), kind="stable")
+        keys = self.depth[order] * np.int64(len(order)) + order
+        below = np.count_nonzero(self.depth == 0)
+        parent = np.arange(len(order))
+        above = np.searchsorted(keys, keys[below:] - len(order)) - 1  # the last node before it that is less deep by one
+        parent[order[below:]] = order[above]
         return parent
 
     @cached_property
-    def levels(self) -> list[Integers]:
-        """Nodes of each depth, in order."""
-        order = np.argsort(self.depth.astype(np.uint8), kind="stable")
-        return np.split(order, np.cumsum(np.bincount(self.depth))[:-1]) if len(order) else []
-
-    @cached_property
-    def position(self) -> Integers:
-        """Position of each node among the operands of its parent, from 0: (nodes,)."""
-        position = np.zeros(len(self.depth), np.int64)
-        for level in self.levels[1:]:
-            first = np.flatnonzero(np.diff(self.parent[level], prepend=-1))
-            position[level] = np.arange(len(level)) - np.repeat(first, np.diff(first, append=len(level)))
-        return position
+    def properties(self) -> Codes:
+        """What `describe_labels` says of the label of each node: (5, nodes)."""
+        if isinstance(self.labels, StoredLabels):
+            return self.labels.describe(self.label)
+        return describe_labels(self.labels).take(self.label, axis=1)
 
     @cached_property
     def n_children(self) -> Integers:
@@ -104,8 +186,8 @@ class OperatorForest:
     def select(self, trees: Sequence[int] | Integers) -> OperatorForest:
         """Return a forest of the given trees, in that order; it keeps the whole list of labels."""
         trees = np.asarray(trees, np.int64)
-        nodes, offsets = _gather(self.offsets, trees)
-        statements, form_offsets = _gather(self.form_offsets, trees)
+        nodes, offsets = gather_rows(self.offsets, trees)
+        statements, form_offsets = gather_rows(self.form_offsets, trees)
         columns = self.label[nodes], self.origin[nodes], self.depth[nodes]
         return OperatorForest(
             self.labels, *columns, offsets, self.unparsed[trees], self.forms[statements], form_offsets
@@ -117,9 +199,11 @@ class OperatorForest:
         parts = (_EMPTY, *forests)
         index: dict[str, int] = {}
         label = []
-        for part in parts:
-            numbers = np.array([index.setdefault(name, len(index)) for name in part.labels], np.int64)
-            label.append(numbers[part.label])
+        same_labels = len({id(part.labels) for part in forests}) == 1
+        for part in forests if not same_labels else ():
+            used, position = np.unique(part.label, return_inverse=True)
+            names = (part.labels[at] for at in used.tolist())
+            label.append(np.array([index.setdefault(name, len(index)) for name in names], np.int64)[position])
 
         def join(name: str) -> Any:
             return np.concatenate([getattr(part, name) for part in parts])
@@ -127,8 +211,10 @@ class OperatorForest:
         def join_offsets(name: str) -> Integers:
             return _accumulate(np.concatenate([np.diff(getattr(part, name)) for part in parts]))
 
-        columns = np.concatenate(label), join("origin"), join("depth"), join_offsets("offsets"), join("unparsed")
-        return cls(list(index), *columns, join("forms"), join_offsets("form_offsets"))
+        numbers = join("label") if same_labels else np.concatenate([_NO_NUMBERS, *label])
+        columns = numbers, join("origin"), join("depth"), join_offsets("offsets"), join("unparsed")
+        labels = forests[0].labels if same_labels else list(index)
+        return cls(labels, *columns, join("forms"), join_offsets("form_offsets"))
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return arrays of fixed small types that describe the forest (`STORED_TYPES`)."""
@@ -149,22 +235,27 @@ class OperatorForest:
 
     @classmethod
     def from_arrays(
-        cls, arrays: Mapping[str, npt.NDArray[Any]], trees: Sequence[int] | Integers | None = None
+        cls,
+        arrays: Mapping[str, npt.NDArray[Any]],
+        trees: Sequence[int] | Integers | None = None,
+        labels: StoredLabels | None = None,
+        first_label: int = 0,
     ) -> OperatorForest:
-        """Return the forest that `to_arrays` described, or some of its trees without reading the others."""
+        """Return the forest that `to_arrays` described, or some of its trees without reading the others.
+
+        Args:
+            arrays: What `to_arrays` returned.
+            trees: The trees; by default all.
+            labels: Labels of which something is known already, those in `arrays` among them.
+            first_label: The number of the first label of `arrays` in `labels`.
+        """
         offsets, form_offsets = arrays["offsets"], arrays["form_offsets"]
         rows = np.arange(len(offsets) - 1) if trees is None else np.asarray(trees, np.int64)
-        nodes, new_offsets = _gather(offsets, rows)
-        statements, new_form_offsets = _gather(form_offsets, rows)
-        used, label = np.unique(arrays["label"][nodes], return_inverse=True)
-        used = used.astype(np.int64)
-        text, ends = arrays["label_text"], arrays["label_end"]
-        starts = np.where(used > 0, ends[used - 1], 0)
-        names = [
-            text[start:end].tobytes().decode("utf-8", "surrogatepass")
-            for start, end in zip(starts.tolist(), ends[used].tolist(), strict=True)
-        ]
-        columns = label, arrays["origin"][nodes].astype(np.int64), arrays["depth"][nodes].astype(np.int64)
+        nodes, new_offsets = gather_rows(offsets, rows)
+        statements, new_form_offsets = gather_rows(form_offsets, rows)
+        names = labels or StoredLabels(arrays["label_text"], arrays["label_end"])
+        label, origin, depth = (arrays[name][nodes].astype(np.int64) for name in ("label", "origin", "depth"))
+        columns = label + first_label, origin, depth
         unparsed = arrays["unparsed"][rows].astype(np.int64)
         return cls(names, *columns, new_offsets, unparsed, arrays["forms"][statements], new_form_offsets)
 
@@ -192,21 +283,11 @@ def share_form(
     return same
 
 
-def compute_form_codes(form: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """Return the codes of the terms of one statement, (1, FORM_KINDS), of `SAME_FORM_KINDS`."""
-    kinds = np.arange(len(SAME_FORM_KINDS), dtype=np.uint64)
-    hashes = combine_hashes(kinds, form[0, : len(kinds)].astype(np.uint64))
-    codes: npt.NDArray[np.uint32] = (combine_hashes(hash_strings(["operator form"]), hashes) >> np.uint64(32)).astype(
-        np.uint32
-    )
-    return codes
-
-
 def _accumulate(sizes: npt.NDArray[Any]) -> Integers:
     return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
 
 
-def _gather(offsets: npt.NDArray[Any], rows: Integers) -> tuple[Integers, Integers]:
+def gather_rows(offsets: npt.NDArray[Any], rows: Integers) -> tuple[Integers, Integers]:
     """Return the indices of all members of some rows, and the offsets of these rows in them."""
     starts = offsets[rows].astype(np.int64)
     sizes = offsets[rows + 1].astype(np.int64) - starts
@@ -217,73 +298,3 @@ def _gather(offsets: npt.NDArray[Any], rows: Integers) -> tuple[Integers, Intege
 _NO_NUMBERS, _NO_OFFSETS = np.zeros(0, np.int64), np.zeros(1, np.int64)
 _NO_FORMS = np.zeros((0, len(FORM_KINDS)), np.uint32)
 _EMPTY = OperatorForest([], _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, _NO_OFFSETS, _NO_NUMBERS, _NO_FORMS, _NO_OFFSETS)
-
-
-def extract_operator_terms(forest: OperatorForest) -> Terms:
-    """Return the terms of each tree; families are numbered from `FIRST_OPERATOR_FAMILY`."""
-    return extract_tree_terms(forest, "operator", OPERATOR_TERM_FAMILIES, FIRST_OPERATOR_FAMILY)
-
-
-def extract_tree_terms(forest: OperatorForest, kind: str, families: Sequence[str], first: int) -> Terms:
-    """Return terms of the first few families, with codes of their own for each kind of tree.
-
-    Args:
-        forest: Trees.
-        kind: Kind of the trees, which enters the codes.
-        families: Names of the families.
-        first: Number of the first family.
-    """
-    seeds = hash_strings(f"{kind} {family}" for family in families)
-    keys = [
-        make_term_keys(tree, combine_hashes(seed[None], code), first + at)
-        for at, (seed, (tree, code)) in enumerate(zip(seeds, _iter_families(forest), strict=False))
-    ]
-    tree, code, family, count = count_terms(np.concatenate(keys))
-    return Terms(_accumulate(np.bincount(tree, minlength=len(forest))), code, family, count)
-
-
-def _iter_families(forest: OperatorForest) -> Iterator[tuple[Integers, Codes]]:
-    """Yield tree and 64-bit hash of all terms, family by family."""
-    tree = np.repeat(np.arange(len(forest)), np.diff(forest.offsets))
-    variable = np.array([label.startswith(_VARIABLE_PREFIX) for label in forest.labels], bool)
-    unordered = np.array([label in UNORDERED for label in forest.labels], bool)
-    named = hash_strings(forest.labels)
-    anonymous = np.where(variable, hash_strings([_ANY_VARIABLE])[0], named)
-    above = forest.label[forest.parent]
-    place = np.where(unordered[above], 0, np.minimum(forest.position, _MAX_POSITION) + 1).astype(np.uint64)
-    slot = combine_hashes(named[above], place)
-    for labels in (named, anonymous):
-        yield _extract_paths(forest, labels[forest.label], slot, tree)
-    inner = forest.n_children > 0
-    for labels in (named, anonymous):
-        yield tree[inner], _hash_subtrees(forest, labels[forest.label], place)[inner]
-    statement = np.repeat(np.arange(len(forest)), np.diff(forest.form_offsets) * len(FORM_KINDS))
-    kind = np.tile(np.arange(len(FORM_KINDS), dtype=np.uint64), len(forest.forms))
-    codes = np.unique(np.stack([statement.astype(np.uint64), kind, forest.forms.ravel()]), axis=1)
-    yield codes[0].astype(np.int64), combine_hashes(codes[1], codes[2])
-
-
-def _extract_paths(forest: OperatorForest, labels: Codes, slot: Codes, tree: Integers) -> tuple[Integers, Codes]:
-    leaves = np.flatnonzero(forest.n_children == 0)
-    ancestor, code = leaves, labels[leaves]
-    trees, codes = [tree[leaves]], [code]
-    for _ in range(_MAX_PATH):
-        below = forest.depth[ancestor] > 0
-        leaves, ancestor, code = leaves[below], ancestor[below], code[below]
-        code = combine_hashes(code, slot[ancestor])
-        ancestor = forest.parent[ancestor]
-        trees.append(tree[leaves])
-        codes.append(code)
-    return np.concatenate(trees), np.concatenate(codes)
-
-
-def _hash_subtrees(forest: OperatorForest, labels: Codes, place: Codes) -> Codes:
-    """Hash every node with everything below it, level by level from the deepest."""
-    below = np.zeros(len(labels), np.uint64)  # sum over the operands
-    hashes = labels.copy()
-    for level in reversed(forest.levels):
-        inner = level[forest.n_children[level] > 0]
-        hashes[inner] = combine_hashes(labels[inner], below[inner])
-        if forest.depth[level[0]]:
-            np.add.at(below, forest.parent[level], combine_hashes(place[level], hashes[level]))
-    return hashes

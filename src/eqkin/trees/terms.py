@@ -19,7 +19,7 @@ and is then corrected. N-grams of more than 24 nodes are not counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -48,6 +48,26 @@ class Terms:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    @property
+    def tree(self) -> Places:
+        """Tree of each term: (terms,)."""
+        return np.repeat(np.arange(len(self)), np.diff(self.offsets))
+
+    def select_families(self, families: Sequence[int]) -> Terms:
+        """Return the terms of some families."""
+        chosen = np.isin(self.family, families)
+        before = np.concatenate(([0], np.cumsum(chosen)))
+        return Terms(before[self.offsets], self.code[chosen], self.family[chosen], self.count[chosen])
+
+    def merge(self, others: Terms) -> Terms:
+        """Return these terms and others, of other families of the same trees."""
+        parts = self, others
+        tree, code, family, count = (
+            np.concatenate([getattr(part, name) for part in parts]) for name in ("tree", "code", "family", "count")
+        )
+        order = np.argsort(tree.astype(np.uint64) << np.uint64(32) | code, kind="stable")
+        return Terms(self.offsets + others.offsets, code[order], family[order], count[order])
+
 
 def extract_terms(forest: Forest, block: int = _NODES_PER_BLOCK, families: int = len(TERM_FAMILIES)) -> Terms:
     """Return the terms of each tree of a forest; a tree of blanks has none.
@@ -71,13 +91,19 @@ def extract_terms(forest: Forest, block: int = _NODES_PER_BLOCK, families: int =
     return Terms(np.cumsum(sizes), *columns)
 
 
-def make_term_keys(tree: Places, code: Codes, family: int) -> Codes:
+def make_term_keys(tree: Places, code: Codes, family: int | Places) -> Codes:
     """Return integers that sort by tree, then by the first 32 bits of the hash."""
     key = tree.astype(np.uint64) << np.uint64(32)
     key |= code >> np.uint64(32)
     key <<= np.uint64(_FAMILY_BITS)
-    key |= np.uint64(family)
+    key |= np.asarray(family).astype(np.uint64)
     return key
+
+
+def split_term_keys(keys: Codes) -> tuple[Places, npt.NDArray[np.uint32]]:
+    """Return tree and code of keys."""
+    terms = keys >> np.uint64(_FAMILY_BITS)
+    return (terms >> np.uint64(32)).astype(np.int64), terms.astype(np.uint32)
 
 
 def count_terms(
@@ -88,8 +114,8 @@ def count_terms(
     terms = keys >> np.uint64(_FAMILY_BITS)
     first = np.flatnonzero(np.concatenate(([True], terms[1:] != terms[:-1]))[: len(terms)])
     count = np.minimum(np.diff(first, append=len(terms)), 255).astype(np.uint8)
-    terms, family = terms[first], (keys[first] & np.uint64((1 << _FAMILY_BITS) - 1)).astype(np.uint8)
-    return (terms >> np.uint64(32)).astype(np.int64), terms.astype(np.uint32), family, count
+    keys = keys[first]
+    return *split_term_keys(keys), (keys & np.uint64((1 << _FAMILY_BITS) - 1)).astype(np.uint8), count
 
 
 def _iter_families(nodes: NormalNodes) -> Iterator[tuple[Places, Codes]]:

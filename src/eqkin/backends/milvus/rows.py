@@ -133,7 +133,7 @@ def _pack_short(record: Row) -> str:
 def _extract_indexed_terms(forest: Forest) -> list[dict[int, float]]:
     """Return the indexed terms of each tree; Milvus wants at least one, so an empty tree has the term 0."""
     _, structure = extract_structure(TreeTask(np.arange(len(forest)), forest))
-    factors = normalise_length(np.diff(structure.operators["offsets"])).tolist()
+    factors = normalise_length(np.diff(structure.operators.offsets)).tolist()
     found: list[dict[int, float]] = [{} for _ in range(len(forest))]
     for owner, code in zip(structure.owners.tolist(), structure.codes.tolist(), strict=True):
         if code != _NO_TERM:

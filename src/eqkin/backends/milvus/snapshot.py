@@ -38,6 +38,7 @@ from eqkin.index.terms import MAX_POSTINGS_READ, MIN_TERMS_READ, TERM_SCHEME
 from eqkin.index.vectors import normalise
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, PaperCount
+from eqkin.search.features import QueryTerms, extract_features
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node, to_node
@@ -189,6 +190,11 @@ class MilvusSnapshot:
     def get_operators(self, keys: Keys) -> OperatorForest:
         """Return operator trees, parsed now; raises `NoSuchEquation`."""
         return parse_operators(self.get_trees(keys))
+
+    def compare_terms(self, keys: Keys, operators: OperatorForest, query: QueryTerms) -> tuple[Floats, Floats]:
+        """Compare the terms of formulas with those of a query; see `Snapshot`."""
+        features = extract_features(self.get_trees(keys), operators)
+        return query.features.compute_overlaps(features), features.norms
 
     def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
         """Return all that is shown of equations, except those of papers that are being pushed."""

@@ -31,7 +31,7 @@ from eqkin.trees import Forest
 from eqkin.trees.forest import Numbers, iter_blocks, order_depth_first
 from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
 from eqkin.trees.normal import label_nodes
-from eqkin.trees.operators import extract_operator_terms
+from eqkin.trees.operator_terms import extract_operator_terms
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
 
 if TYPE_CHECKING:
