@@ -329,9 +329,10 @@ class TermCodec:
 
 def _concatenate(parts: Sequence[Structure]) -> Structure:
     """Return the structure of all parts, whose owners have different positions."""
-    columns = ([getattr(part, name) for part in parts] for name in ("owners", "codes", "counts", "norms"))
-    operators = OperatorForest.concatenate([part.operators for part in parts])
-    return Structure(*map(np.concatenate, columns), operators)
+    owners, codes, counts, norms = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("owners", "codes", "counts", "norms")
+    )
+    return Structure(owners, codes, counts, norms, OperatorForest.concatenate([part.operators for part in parts]))
 
 
 @dataclass

@@ -132,7 +132,7 @@ class QueryTerms:
 
     @property
     def _is_neighbour(self) -> npt.NDArray[np.bool_]:
-        return self.features.terms.family == NEIGHBOUR_FAMILY
+        return np.asarray(self.features.terms.family == NEIGHBOUR_FAMILY, bool)
 
 
 def extract_features(

@@ -132,7 +132,7 @@ def weigh_terms(terms: Terms, idf: DocumentFrequencies) -> Floats:
 def saturate_counts(counts: npt.NDArray[Any]) -> Floats:
     """Return the factor by which a number of occurrences counts: 0 for none, 1 for one, less than 2 for many."""
     counts = np.minimum(counts, MAX_COUNTED).astype(np.float32)
-    return 2 * counts / (counts + 1)
+    return np.asarray(2 * counts / (counts + 1), np.float32)
 
 
 def compute_norms(terms: Terms, weights: Floats) -> Floats:
@@ -159,7 +159,7 @@ def encode_norms(norms: Floats) -> npt.NDArray[np.uint16]:
 
 def decode_norms(codes: npt.NDArray[np.uint16]) -> Floats:
     """Return what `encode_norms` encoded."""
-    return np.expm1(codes.astype(np.float32) / _NORM_STEPS)
+    return np.asarray(np.expm1(codes.astype(np.float32) / _NORM_STEPS), np.float32)
 
 
 @cache

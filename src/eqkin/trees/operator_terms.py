@@ -206,7 +206,7 @@ def find_outlines(forest: OperatorForest) -> tuple[Integers, Integers, Integers]
     below = forest.depth > 0
 
     def mark(*bits: int) -> Mask:
-        return kinds & np.uint64(sum(bits)) != 0
+        return np.asarray(kinds & np.uint64(sum(bits)) != 0, bool)
 
     simple = mark(LabelKinds.VARIABLE, LabelKinds.PLAIN, LabelKinds.INDEXED, LabelKinds.DETAIL)
     is_plain = np.bincount(parent[below & ~simple], minlength=len(parent)) == 0  # all operands are simple
@@ -286,6 +286,6 @@ def _extract(forest: OperatorForest, kinds: Sequence[int]) -> Terms:
 
 
 def _count_terms(keys: Sequence[Codes], trees: int) -> Terms:
-    tree, *columns = count_terms(np.concatenate(keys))
+    tree, code, family, count = count_terms(np.concatenate(keys))
     sizes = np.bincount(tree, minlength=trees)
-    return Terms(np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))), *columns)
+    return Terms(np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))), code, family, count)
