@@ -298,7 +298,12 @@ def test_map_has_labels_hits_and_a_table(page):
     choice.click()
     expect(choice).to_have_attribute("aria-pressed", "true")
     choice.click()
-    page.locator("#zoom-in").click()
+    expect(page.locator("main table")).to_contain_text("Bayes' theorem")
+    for _ in range(4):
+        page.locator("#zoom-in").click()
+    expect(canvas).to_have_attribute("data-labels", re.compile("[a-z]+ [a-z]+"))  # names of equations
+    for _ in range(3):
+        page.locator("#zoom-out").click()
     box = canvas.bounding_box()
     for step in range(1, 200):  # until the pointer is over a point
         page.mouse.move(box["x"] + box["width"] * (0.3 + 0.002 * step), box["y"] + box["height"] / 2)

@@ -460,7 +460,9 @@ def _project_equations(snapshot: Snapshot, keys: Keys) -> MapPoints:
         return MapPoints(known, [], [], np.zeros((0, 2), np.float32))
     ordered = [refs[key] for key in known.tolist()]
     fields = [ref.fields[0] if ref.fields else "" for ref in ordered]
-    return MapPoints(known, [ref.name for ref in ordered], fields, project_to_plane(snapshot.get_vectors(known)))
+    coordinates, named = project_to_plane(snapshot.get_vectors(known)), snapshot.get_names(ordered)
+    names = [named.get(ref.key, "") for ref in ordered]
+    return MapPoints(known, [ref.name for ref in ordered], fields, coordinates, names)
 
 
 def project_to_plane(vectors: Floats) -> Floats:

@@ -180,6 +180,7 @@ class MapPoints:
     ids: list[str]
     fields: list[str]  # the first field of each equation's paper, "" if it has none
     coordinates: npt.NDArray[np.float32]  # (n, 2), in [-1, 1]
+    names: list[str] = field(default_factory=list)  # of the equations, "" for one without a name
 
 
 def escape_csv_cell(text: str) -> str:

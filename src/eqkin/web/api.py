@@ -208,7 +208,7 @@ def _to_columns(points: MapPoints) -> MapColumns:
     names = sorted(set(points.fields))
     number = {name: i for i, name in enumerate(names)}
     x, y = points.coordinates.T.astype(float).round(4).tolist()
-    return MapColumns(points.ids, names, [number[name] for name in points.fields], x, y)
+    return MapColumns(points.ids, names, [number[name] for name in points.fields], x, y, points.names)
 
 
 @router.get("/export", response_class=Response, responses={200: {"content": {kind: {} for kind in EXPORT_TYPES}}})

@@ -214,6 +214,7 @@ class MapColumns:
     fields: list[int]  # of each point, an index of `names`
     x: list[float]  # in [-1, 1]
     y: list[float]
+    labels: list[str]  # names of the equations, "" for one without a name
 
 
 @dataclass(frozen=True)

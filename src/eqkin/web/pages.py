@@ -270,7 +270,11 @@ async def show_map(server: State, q: Text = "") -> Response:
         points = server.engine.build_map(LIMITS.web_points)
         totals, _ = server.engine.count_facets()
         shown = Counter(points.fields)
-        rows = [(field, count, totals.get(field, count)) for field, count in shown.most_common()]
+        named = Counter((field, name) for field, name in zip(points.fields, points.names, strict=True) if name)
+        frequent: dict[str, list[str]] = {}
+        for (field, name), _ in named.most_common():
+            frequent.setdefault(field, []).append(name)
+        rows = [(name, n, totals.get(name, n), frequent.get(name, [])[:3]) for name, n in shown.most_common()]
         with server.engine.backend.snapshot() as snapshot:
             total = len(snapshot)
         return server.render("map.html", typed=q, rows=rows, shown=len(points.ids), total=total)

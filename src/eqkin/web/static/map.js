@@ -122,8 +122,7 @@ function label(width, height) {
   points.ids.forEach((id, i) => {
     const [left, top] = toScreen(points.x[i], points.y[i]);
     if (left < 0 || top < 0 || left > width || top > height) return;
-    const names = [points.names[points.fields[i]], ...(view.scale > 3 ? [points.labels?.[i]] : [])].filter(Boolean);
-    for (const name of names) {
+    for (const name of [points.names[points.fields[i]], view.scale > 3 ? points.labels[i] : ""].filter(Boolean)) {
       const key = `${name}\n${Math.floor(left / cell)},${Math.floor(top / cell)}`;
       const crowd = crowds.get(key) ?? { name, left: 0, top: 0, count: 0 };
       crowds.set(key, Object.assign(crowd, { left: crowd.left + left, top: crowd.top + top, count: crowd.count + 1 }));
@@ -135,7 +134,7 @@ function label(width, height) {
   for (const { name, left, top, count } of [...crowds.values()].sort((a, b) => b.count - a.count)) {
     const [text, x, y] = [name.replaceAll(/[-_]+/g, " "), left / count, top / count];
     const half = pen.measureText(text).width / 2 + 6;
-    if (count < 2 || taken.some((t) => t.name === name || (Math.abs(t.x - x) < t.half + half && Math.abs(t.y - y) < 20))) continue;
+    if ((count < 2 && view.scale <= 3) || taken.some((t) => t.name === name || (Math.abs(t.x - x) < t.half + half && Math.abs(t.y - y) < 20))) continue;
     taken.push({ name, x, y, half });
     pen.strokeText(text, x, y);
     pen.fillText(text, x, y);
