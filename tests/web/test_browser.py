@@ -298,7 +298,7 @@ def test_map_has_labels_hits_and_a_table(page):
     choice.click()
     expect(choice).to_have_attribute("aria-pressed", "true")
     choice.click()
-    expect(page.locator("main table")).to_contain_text("Bayes' theorem")
+    expect(page.locator("main table")).to_contain_text("Kolmogorov's axioms")
     for _ in range(4):
         page.locator("#zoom-in").click()
     expect(canvas).to_have_attribute("data-labels", re.compile("[a-z]+ [a-z]+"))  # names of equations
