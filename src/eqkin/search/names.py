@@ -6,6 +6,7 @@ The atlas knows the names and formulas of some thousand laws; libraries add the 
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ _KIND_WORDS = frozenset(
     "law theorem rule formula formulae equation identity relation inequality approximation principle lemma model method"
     " function distribution of in for and".split()
 )
+_CONDITION = re.compile(r"[,;]?\s*\\q?quad\s*\S.{0,40}$")  # at the end of a law, such as `n \to \infty`
 _CANONICAL, _RENAMED = FORM_KINDS.index("canonical"), FORM_KINDS.index("renamed")
 _MIN_NODES = 7  # of a formula that the atlas names if its letters are the same
 _MIN_RENAMED_NODES = 12  # if its letters differ
@@ -108,7 +110,8 @@ def find_atlas_name(text: str) -> tuple[str, str]:
     if not key:
         return "", ""
     name, member = load_atlas_keys()[key]
-    return name, read_formula(member)
+    latex = read_formula(member)
+    return name, _CONDITION.sub("", latex) if latex.count("quad") == 1 else latex
 
 
 def list_completions(text: str, counted: Iterable[tuple[str, int]], k: int) -> list[Completion]:
