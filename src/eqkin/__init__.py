@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eqkin.errors import (
     BadInput,
@@ -15,6 +14,7 @@ from eqkin.errors import (
     TrainingFailed,
     Unreachable,
 )
+from eqkin.lazy import load_lazily
 
 if TYPE_CHECKING:
     from eqkin.api import Library
@@ -40,23 +40,18 @@ __all__ = [
     "__version__",
 ]
 
-_LAZY = {  # public name -> module that defines it
-    "Encoder": "eqkin.encoder.encoder",
-    "Filters": "eqkin.search.results",
-    "Hit": "eqkin.search.results",
-    "Library": "eqkin.api",
-    "Results": "eqkin.search.results",
-    "SearchOptions": "eqkin.search.results",
-    "__version__": "eqkin.version",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used, so that `import eqkin` stays cheap (PEP 562)."""
-    if name not in _LAZY:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_LAZY[name]), name)
-    return value
+__getattr__ = load_lazily(
+    __name__,
+    {
+        "Encoder": "eqkin.encoder.encoder",
+        "Filters": "eqkin.search.results",
+        "Hit": "eqkin.search.results",
+        "Library": "eqkin.api",
+        "Results": "eqkin.search.results",
+        "SearchOptions": "eqkin.search.results",
+        "__version__": "eqkin.version",
+    },
+)
 
 
 def __dir__() -> list[str]:

@@ -1,11 +1,18 @@
 """The index of a library: dense vectors, sparse terms and text. Derived data: all of it can be built again."""
 
-from eqkin.index.manifest import IndexManifest, IndexSettings, load_encoder
-from eqkin.index.reader import VectorIndex
-from eqkin.index.terms import TermIndex
-from eqkin.index.text import TextIndex
-from eqkin.index.update import UpdateReport, ensure_current, update_index
-from eqkin.index.verify import verify_index
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eqkin.lazy import load_lazily
+
+if TYPE_CHECKING:
+    from eqkin.index.manifest import IndexManifest, IndexSettings, load_encoder
+    from eqkin.index.reader import VectorIndex
+    from eqkin.index.terms import TermIndex
+    from eqkin.index.text import TextIndex
+    from eqkin.index.update import UpdateReport, ensure_current, update_index
+    from eqkin.index.verify import verify_index
 
 __all__ = [
     "IndexManifest",
@@ -19,3 +26,14 @@ __all__ = [
     "update_index",
     "verify_index",
 ]
+__getattr__ = load_lazily(
+    __name__,
+    dict.fromkeys(("IndexManifest", "IndexSettings", "load_encoder"), "eqkin.index.manifest")
+    | dict.fromkeys(("UpdateReport", "ensure_current", "update_index"), "eqkin.index.update")
+    | {
+        "TermIndex": "eqkin.index.terms",
+        "TextIndex": "eqkin.index.text",
+        "VectorIndex": "eqkin.index.reader",
+        "verify_index": "eqkin.index.verify",
+    },
+)

@@ -1,5 +1,13 @@
 """LaTeX as text: outlines of documents, macros, display environments, citations, typed formulas."""
 
-from eqkin.latex.outline import Document, Equation, Section, parse
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eqkin.lazy import load_lazily
+
+if TYPE_CHECKING:
+    from eqkin.latex.outline import Document, Equation, Section, parse
 
 __all__ = ["Document", "Equation", "Section", "parse"]
+__getattr__ = load_lazily(__name__, dict.fromkeys(__all__, "eqkin.latex.outline"))

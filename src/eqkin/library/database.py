@@ -23,6 +23,7 @@ from eqkin.mathml.converter import ConverterIdentity
 from eqkin.storage import format_checked_json, load_checked_json, write_file
 
 DATABASE_NAME = "library.db"
+FOREST_FOLDER = "forest"
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = "eqkin-library"
 MANIFEST_VERSION = 1

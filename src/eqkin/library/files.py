@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -16,19 +16,22 @@ import orjson
 from eqkin.errors import BadInput, CorruptData
 from eqkin.library.database import (
     DATABASE_NAME,
+    FOREST_FOLDER,
     MANIFEST_NAME,
     LibraryManifest,
     connect,
     read_generation,
     translate_sqlite_errors,
 )
-from eqkin.library.writer import FOREST_FOLDER, LibraryWriter, create_library
 from eqkin.mathml.converter import get_converter_identity
 from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.sources.files import display_path
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import open_forest
 from eqkin.trees.mathml import Node, to_node
+
+if TYPE_CHECKING:
+    from eqkin.library.writer import LibraryWriter
 
 
 class TreeNotFound(BadInput):
@@ -60,6 +63,8 @@ class LibraryFiles:
         if not (path / MANIFEST_NAME).exists():
             if not create:
                 raise BadInput(f"{path}: there is no library; create one with `eqkin add PATH --library {path}`")
+            from eqkin.library.writer import create_library  # not needed to read, and slow to import
+
             create_library(path)
         manifest = LibraryManifest.load(path)
         return cls(path, manifest, connect(path / DATABASE_NAME, check_same_thread=check_same_thread))
@@ -182,6 +187,8 @@ class LibraryFiles:
     @contextmanager
     def open_writer(self) -> Iterator[LibraryWriter]:
         """Yield a writer that holds the library's lock; raises `LibraryBusy` if another process does."""
+        from eqkin.library.writer import LibraryWriter
+
         with translate_sqlite_errors(self.folder / DATABASE_NAME), LibraryWriter(self.folder) as writer:
             yield writer
         self.manifest = LibraryManifest.load(self.folder)

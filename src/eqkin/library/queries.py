@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from eqkin.library.database import FOREST_FOLDER
 from eqkin.library.files import LibraryFiles
-from eqkin.library.writer import FOREST_FOLDER
 from eqkin.trees.forest import Forest, open_forest
 
 _RANGE_SIZES = (65_536, 4_096, 256)  # trees counted at once; a range with gaps is divided

@@ -12,11 +12,10 @@ import numpy as np
 import orjson
 
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.library.database import DATABASE_NAME, read_generation
+from eqkin.library.database import DATABASE_NAME, FOREST_FOLDER, read_generation
 from eqkin.library.files import LibraryFiles
 from eqkin.library.judgements import LocalJudgements
 from eqkin.library.parsing import ParsedEquation, ParsedPaper, compute_content_digest, make_failed_paper
-from eqkin.library.writer import FOREST_FOLDER
 from eqkin.sources.paper import Paper
 from eqkin.storage import hash_file
 from eqkin.trees import Forest, ForestBuilder

@@ -15,7 +15,7 @@ import orjson
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed, Unreachable
 from eqkin.library import database
-from eqkin.library.database import DATABASE_NAME, MANIFEST_NAME, LibraryManifest
+from eqkin.library.database import DATABASE_NAME, FOREST_FOLDER, MANIFEST_NAME, LibraryManifest
 from eqkin.library.parsing import ParsedPaper, make_failed_paper
 from eqkin.mathml.converter import get_converter_identity
 from eqkin.sources.paper import Paper
@@ -24,7 +24,6 @@ from eqkin.storage.segments import MAX_DEAD_FRACTION, MAX_SEGMENTS, SegmentEntry
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import from_bytes, open_forest, to_bytes
 
-FOREST_FOLDER = "forest"
 _DEAD_TREE = (["math"], [""], [""], [[[0], [0], [0], [0]]])  # a single node
 
 

@@ -14,19 +14,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.library.parsing import ParsedPaper, parse_item
 from eqkin.library.records import read_context
 from eqkin.limits import LIMITS
 from eqkin.search.backend import Floats, Keys, Snapshot
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
-from eqkin.sources import open_source
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.mathml import to_mathml, to_node
+
+if TYPE_CHECKING:
+    from eqkin.library.parsing import ParsedPaper
 
 _MAX_NEIGHBOURS = 100  # K, in a large library
 _EQUATIONS_PER_NEIGHBOUR = 20  # in a small library: K is one neighbour per this many equations
@@ -71,6 +73,9 @@ def read_draft(source: str, encoder: Encoder) -> QueryPaper:
     Raises:
         BadInput: it cannot be read, or has no equations.
     """
+    from eqkin.library.parsing import parse_item  # readers are slow to import, and a search needs none
+    from eqkin.sources import open_source
+
     builder, equations, keys, problems = ForestBuilder(), list[EquationRecord](), set[str](), list[str]()
     for item in open_source(source):
         parsed = parse_item(item, "")
