@@ -254,6 +254,16 @@ def test_actions_copy_latex_and_a_link(page):
     expect(page.locator(".here math").first).to_be_in_viewport()
 
 
+def test_judgement_is_kept(page, client):
+    page.goto("/search?q=" + quote(r"q_{judged} = \frac{a}{b}"))
+    hit = page.locator(".hit").first
+    hit.locator(".menu summary").click()
+    hit.get_by_role("button", name="Relevant", exact=True).click()
+    expect(hit.get_by_role("button", name="Relevant", exact=True)).to_have_attribute("aria-pressed", "true")
+    (query,) = [q for q in client.get("/api/judgements").json()["queries"] if "judged" in q["latex"]]
+    assert query["relevant"] == [hit.get_attribute("data-id")]
+
+
 def test_more_appends_without_reordering(page):
     page.goto(f"/search?q={quote(BAYES)}&k=5")
     ids = "hits => hits.map((hit) => hit.dataset.id)"

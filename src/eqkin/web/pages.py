@@ -68,7 +68,8 @@ def create_environment(settings: ServerSettings) -> jinja2.Environment:
         loader=jinja2.PackageLoader("eqkin.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.undefined = jinja2.ChainableUndefined
-    environment.globals.update(root=settings.root_path, limits=LIMITS, typed="", reading_mode="")
+    environment.globals.update(root=settings.root_path, limits=LIMITS, read_only=settings.read_only)
+    environment.globals.update(typed="", reading_mode="")
     environment.filters.update(
         segments=render_prose,
         pairs=_to_pairs,

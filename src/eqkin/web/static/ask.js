@@ -4,7 +4,7 @@ export const root = document.documentElement.dataset.root;
 
 /** The answer as JSON. */
 export async function ask(path, options = {}) {
-  const response = await fetch(root + path, { ...options, headers: { Accept: "application/json" } });
+  const response = await fetch(root + path, { ...options, headers: { Accept: "application/json", ...options.headers } });
   const body = await response.json();
   if (!response.ok) throw new Error(body.detail);
   return body;

@@ -1,5 +1,5 @@
 // Every page: keys, copying, marks and their partners, further results, files dropped on the page.
-import { element, fragment, load, root } from "./ask.js";
+import { ask, element, fragment, load, root } from "./ask.js";
 import "./box.js";
 
 const all = (selector, under = document) => [...under.querySelectorAll(selector)];
@@ -52,6 +52,8 @@ document.addEventListener("click", async (event) => {
   if (event.target.closest("#keys")) help.showModal();
   const button = event.target.closest(".copy");
   if (button) copy(button);
+  const judgement = event.target.closest(".judge");
+  if (judgement) judge(judgement);
   if (event.target.closest("#more")) more(event);
   const part = event.target.closest("a.part");
   if (part) addPart(event, part);
@@ -67,6 +69,14 @@ async function copy(button) {
     prompt("Copy this:", text);
   }
   setTimeout(() => (button.textContent = label), 1500);
+}
+
+/** Keep whether a hit is relevant to the query. */
+async function judge(button) {
+  const [hit, { latex, mathml, words }] = [button.closest(".hit"), button.closest(".list").dataset];
+  const body = JSON.stringify({ equation: hit.dataset.id, relevant: Boolean(button.dataset.relevant), latex, mathml, words });
+  await ask("/api/judgements", { method: "POST", body, headers: { "Content-Type": "application/json" } });
+  for (const one of all(".judge", hit)) one.setAttribute("aria-pressed", String(one === button));
 }
 
 const open = (link) => load(link.getAttribute("href").slice(root.length));
