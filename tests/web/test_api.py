@@ -82,11 +82,16 @@ def test_search_by_equation_excludes_it(client):
     assert name not in [hit["equation"]["id"] for hit in hits]
 
 
-def test_preview_gives_mathml_or_the_place_of_the_error(client):
-    assert client.get("/api/preview", params={"q": "x^2"}).json()["mathml"].startswith("<math")
-    error = refused(client.get("/api/preview", params={"q": r"a + \frac{1"}), 400)
+def test_query_is_read_or_the_place_of_the_error_is_given(client):
+    read = client.get("/api/read", params={"q": "x/y"}).json()
+    assert read["mathml"].startswith("<math") and read["kind"] in ("ascii", "latex")
+    words = client.get("/api/read", params={"q": "law of total probability"}).json()
+    assert words["kind"] in ("words", "name")
+    assert client.get("/api/read", params={"q": "mean", "as": "formula"}).json()["mathml"]
+    error = refused(client.get("/api/read", params={"q": r"a + \frac{1"}), 400)
     assert error["code"] == "bad_formula"
     assert 1 < error["position"] <= 12
+    assert "Bayes" in client.get("/api/complete", params={"q": "baye"}).json()[0]["name"]
 
 
 def test_equation_paper_and_related_papers(client):

@@ -5,9 +5,9 @@ import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
+from eqkin.search.reader import ReadQuery
 
 from eqkin.errors import CorruptData
 from eqkin.library.judgements import LocalJudgements
@@ -25,14 +25,14 @@ class Slow:
     def __init__(self) -> None:
         self.go, self.working = threading.Event(), threading.Semaphore(0)
 
-    def preview(self, latex: str) -> SimpleNamespace:
+    def read(self, latex: str, **_: bool) -> ReadQuery:
         self.working.release()
         if latex == "boom":
             raise RuntimeError("with secrets inside")
         if latex == "damage":
             raise CorruptData("/home/secrets/library.db: damaged")
         assert self.go.wait(30)
-        return SimpleNamespace(problem=None, mathml="<math></math>", unknown=(), repaired=False)
+        return ReadQuery(latex, "latex")
 
 
 @pytest.fixture
@@ -48,13 +48,13 @@ def slow(tmp_path):
 def test_full_queue_answers_503_while_health_answers(slow):
     engine, running = slow
     with ThreadPoolExecutor(2) as threads, running.client() as client:
-        ask = lambda: client.get("/api/preview?q=x")  # noqa: E731
+        ask = lambda: client.get("/api/read?q=x")  # noqa: E731
         first = threads.submit(ask)
         assert engine.working.acquire(timeout=30)
         second = threads.submit(ask)
         while client.get("/healthz").json()["under_way"] < 2:
             pass
-        refused = client.get("/api/preview?q=x")
+        refused = client.get("/api/read?q=x")
         assert refused.status_code == 503
         assert int(refused.headers["retry-after"]) >= 1
         assert refused.json()["code"] == "busy"
@@ -68,7 +68,7 @@ def test_full_queue_answers_503_while_health_answers(slow):
 @pytest.mark.parametrize(("query", "code"), [("boom", "internal"), ("damage", "corrupt_data")])
 def test_internal_error_is_reported_without_details(slow, query, code):
     with slow[1].client() as client:
-        answer = client.get(f"/api/preview?q={query}")
+        answer = client.get(f"/api/read?q={query}")
     assert answer.status_code == 500
     assert answer.json()["code"] == code
     assert "secrets" not in answer.text

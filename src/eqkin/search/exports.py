@@ -13,6 +13,7 @@ import orjson
 from eqkin.library.records import simplify_name
 from eqkin.search.results import Hit, PaperRecord, Results, escape_csv_cell
 from eqkin.sources.arxiv_ids import ArxivId, parse_arxiv_id
+from eqkin.web.models import SearchAnswer
 
 _BIBTEX_ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -146,7 +147,7 @@ def _to_csv(results: Results) -> bytes:
 
 
 def _to_json(results: Results) -> bytes:
-    return orjson.dumps(results, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2)
+    return orjson.dumps(SearchAnswer.from_results(results), option=orjson.OPT_NON_STR_KEYS | orjson.OPT_INDENT_2)
 
 
 _FORMATS: dict[str, tuple[str, str, Callable[[Results], bytes]]] = {

@@ -19,6 +19,7 @@ from eqkin.library.judgements import Judgement
 from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
 from eqkin.search.exports import EXPORT_TYPES, export_results, to_bibtex
+from eqkin.search.names import Completion
 from eqkin.search.results import EquationRecord, MapPoints, PaperHit, PaperRecord
 from eqkin.web.errors import WebError, find_or_404, to_web_error
 from eqkin.web.models import (
@@ -34,6 +35,7 @@ from eqkin.web.models import (
     PaperPart,
     PaperSection,
     Reading,
+    ReadParams,
     SearchAnswer,
     SearchBatch,
     SearchParams,
@@ -93,14 +95,21 @@ async def search_many(batch: SearchBatch, server: State) -> Response:
     return JsonResponse(await server.queue.run(work))
 
 
-@router.get("/api/preview", response_model=Reading)
-async def get_preview(server: State, q: Annotated[Text, Query(description="The formula.", min_length=1)]) -> Response:
-    """Return a formula as MathML; or error 400 with the position of the mistake."""
-    shown = await server.queue.run(server.engine.preview, q)
-    if shown.problem is not None:
-        position = shown.problem.position
-        raise WebError(400, "bad_formula", shown.problem.message, position + 1 if position >= 0 else None)
-    return JsonResponse(Reading(shown.mathml, shown.unknown, shown.repaired))
+@router.get("/api/read", response_model=Reading)
+async def read(params: Annotated[ReadParams, Query()], server: State) -> Response:
+    """Say how a query is read; or error 400 with the position of the mistake."""
+    given = await server.queue.run(params.run, server.engine)
+    return JsonResponse(Reading.from_query(given))
+
+
+@router.get("/api/complete", response_model=list[Completion])
+async def complete(
+    server: State,
+    q: Annotated[Text, Query(description="The beginning of a name, or of a word in it.")],
+    k: Annotated[int, Query(ge=1, le=LIMITS.web_list, description="Number of names.")] = 8,
+) -> Response:
+    """Return names of equations that begin with a text, or have a word that does."""
+    return JsonResponse(await server.queue.run(server.engine.complete, q, k))
 
 
 @router.get("/api/equation/{id:path}", response_model=EquationRecord)

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from eqkin.library.judgements import EvaluationQuery
 from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
+from eqkin.search.reader import ReadQuery
 from eqkin.search.results import HIT_RELATIONS, EquationRecord, FacetCount, Filters, Hit, PaperRecord, Results
 from eqkin.web.errors import ProblemDetails, WebError, find_or_404
 
@@ -24,7 +25,10 @@ class SearchParams(BaseModel):
 
     model_config = ConfigDict(frozen=True, validate_by_name=True)
 
-    q: Text = Field("", description="A formula: LaTeX, with or without `$`, `\\[ \\]` or an environment, or MathML.")
+    q: Text = Field("", description="LaTeX, MathML, Unicode or ASCII math, a name, words, or words and a formula.")
+    reading: Literal["", "words", "formula"] = Field(
+        "", alias="as", description="Read it as words or as a formula; by default the server decides."
+    )
     text: Text = Field("", description="Words in the section or paper of the equation.")
     like: Text = Field("", description="Instead of a formula: the id of an equation; related ones are found.")
     k: int = Field(20, ge=1, le=LIMITS.web_hits, description="Number of hits.")
@@ -57,7 +61,7 @@ class SearchParams(BaseModel):
         if not self.is_given:
             message = "nothing to search for: give a formula (q), words (text), or the id of an equation (like)"
             raise WebError(400, "bad_request", message)
-        options: dict[str, Any] = {"filters": self.filters}
+        options: dict[str, Any] = {"filters": self.filters, "reading": self.reading or "auto"}
         options |= {name: getattr(self, name) for name in "k offset text group fold explain facets".split()}
         if not self.like:
             return engine.search(self.q, **options)
@@ -89,6 +93,20 @@ class ExportParams(SearchParams):
     format: Literal["json", "csv", "bibtex", "ris"] = Field("json", description="Format of the list.")
 
 
+class ReadParams(BaseModel):
+    """A query to be read."""
+
+    q: Text = Field(min_length=1, description="What was typed.")
+    reading: Literal["", "words", "formula"] = Field("", alias="as", description="Read it as words or as a formula.")
+
+    def run(self, engine: SearchEngine) -> ReadQuery:
+        """Read it; raises `WebError` with the position of what is wrong."""
+        found = engine.read(self.q, as_words=self.reading == "words", as_formula=self.reading == "formula")
+        if (problem := found.problem) is not None:
+            raise WebError(400, "bad_formula", problem.message, problem.position + 1 if problem.position >= 0 else None)
+        return found
+
+
 class StrictSearch(SearchParams):
     """A search as the body of a request."""
 
@@ -112,6 +130,34 @@ class FormulaList(BaseModel):
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """Another way to read a query."""
+
+    label: str
+    reading: str  # "words" or "formula", for the parameter `as`
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a query was read."""
+
+    kind: str  # one of `eqkin.search.reader.KINDS`
+    latex: str
+    words: str
+    name: str  # of the law it names
+    mathml: str
+    repairs: tuple[str, ...]  # of typing errors, in plain sentences
+    unknown: tuple[str, ...]  # undefined commands
+    alternatives: list[Alternative]
+
+    @classmethod
+    def from_query(cls, read: ReadQuery) -> Reading:
+        """Describe a query that was read."""
+        alternatives = [Alternative(*alternative) for alternative in read.alternatives]
+        return cls(read.kind, read.latex, read.words, read.name, read.mathml, read.repairs, read.unknown, alternatives)
+
+
+@dataclass(frozen=True)
 class Band:
     """Hits of one relation to the query."""
 
@@ -124,7 +170,8 @@ class Band:
 class SearchAnswer:
     """A part of the list of hits, and counts for all of it. See `eqkin.search.results.Results`."""
 
-    latex: str  # the query as understood
+    query: Reading | None  # how it was read
+    latex: str  # as understood
     mathml: str
     text: str
     marked: str
@@ -149,7 +196,8 @@ class SearchAnswer:
             Band(relation, HIT_RELATIONS.get(relation, "found by its text"), [rank[id(hit)] for hit in hits])
             for relation, hits in results.bands
         ]
-        return cls(bands=bands, **{name: getattr(results, name) for name in cls.__annotations__ if name != "bands"})
+        rest = {name: getattr(results, name) for name in cls.__annotations__ if name not in ("bands", "query")}
+        return cls(Reading.from_query(results.query) if results.query else None, bands=bands, **rest)
 
 
 @dataclass(frozen=True)
@@ -194,15 +242,6 @@ class LibraryCounts:
 
     fields: dict[str, int]
     years: dict[int, int]
-
-
-@dataclass(frozen=True)
-class Reading:
-    """How a formula was read."""
-
-    mathml: str
-    unknown: tuple[str, ...]  # undefined commands
-    repaired: bool  # a typing error was repaired
 
 
 @dataclass(frozen=True)
