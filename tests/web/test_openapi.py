@@ -2,7 +2,10 @@
 
 import importlib
 import json
+import random
+import re
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -45,6 +48,11 @@ WRONG = [
     ("post", "/api/embed", {"json": {"formulas": [r"\frac{1"]}}, 400),
     ("post", "/api/search/many", {"json": {"queries": []}}, 400),
 ]
+HOSTILE_VALUES = [
+    "", "0", "-1", "1e9", "9" * 30, "²", "٣", "NaN", "\0", "\uffff", "😀" * 9, "x", r"\frac{1", "{" * 300, "<math>" * 90,
+    "<!DOCTYPE a [<!ENTITY b 'c'>]><math>&b;</math>", "&#99999999999;", "law of total probability", "../../etc/passwd",
+    "atlas:probability#x", "atlas:probability", "'; drop table x", "a" * 20_001,
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +99,19 @@ def test_refusal_is_a_problem_of_one_shape(client, document, method, path, given
     check(document, content[answer.headers["content-type"]]["schema"], answer.json())
     assert answer.json()["status"] == status
     assert "Traceback" not in answer.text and "/tmp" not in answer.text
+
+
+def test_hostile_values_are_answered_or_refused(client, document):
+    chance = random.Random(0)
+    operations = [
+        (path, found["get"].get("parameters", [])) for path, found in document["paths"].items() if "get" in found
+    ]
+    for _ in range(150):
+        path, described = chance.choice(operations)
+        values = {one["name"]: chance.choice(HOSTILE_VALUES) for one in described if chance.random() < 0.3}
+        answer = client.get(re.sub(r"\{.*\}", lambda _: quote(chance.choice(HOSTILE_VALUES)), path), params=values)
+        assert answer.status_code < 500, (path, values, answer.text)
+        assert answer.status_code == 200 or answer.headers["content-type"] == "application/problem+json"
 
 
 def test_client_made_from_the_document_reads_the_answers(client, document, tmp_path, monkeypatch):

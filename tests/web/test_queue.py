@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-from eqkin.search.reader import ReadQuery
 
 from eqkin.errors import CorruptData
 from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import LIMITS
+from eqkin.search.reader import ReadQuery
 from eqkin.web.app import create_app
 from eqkin.web.errors import WebError
 from eqkin.web.server import open_listener

@@ -17,7 +17,9 @@ from eqkin.web.errors import ProblemDetails, WebError, find_or_404
 
 Text = Annotated[str, Field(max_length=LIMITS.web_query_chars), AfterValidator(lambda text: text.replace("\0", ""))]
 Names = Annotated[tuple[Text, ...], Field(max_length=LIMITS.web_list)]
-Year = Annotated[int | None, BeforeValidator(lambda year: None if year == "" else year), Field(ge=0, le=9999)]
+Year = Annotated[
+    Annotated[int, Field(ge=0, le=9999)] | None, BeforeValidator(lambda year: None if year == "" else year)
+]
 
 
 class SearchParams(BaseModel):
