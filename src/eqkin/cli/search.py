@@ -104,6 +104,7 @@ def search(
 
         eqkin search 'E = mc^2' --milvus http://localhost:19530
     """
+    from eqkin.search.exports import SearchAnswer
     from eqkin.search.results import Filters
 
     forms = [form for form, chosen in (("csv", as_csv), ("bibtex", as_bibtex), ("trec", as_trec)) if chosen]
@@ -137,7 +138,8 @@ def search(
                 typer.secho(f"eqkin: {line[:200]!r}: {error}", err=True, fg="red")
                 continue
             found, hits, missing = found + 1, hits + len(results.hits), results.missing
-            emit(results, as_json, lambda results=results, topic=topic: render(results, topic))  # type: ignore[misc]
+            answer = SearchAnswer.from_results(results) if as_json else None
+            emit(answer, as_json, lambda results=results, topic=topic: render(results, topic))  # type: ignore[misc]
         if not hits:
             _suggest_fields(field or [], engine)
         if found and not missing and not getattr(engine.backend, "complete", True):

@@ -6,14 +6,15 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
 import orjson
 
 from eqkin.library.records import simplify_name
-from eqkin.search.results import Hit, PaperRecord, Results, escape_csv_cell
+from eqkin.search.reader import ReadQuery
+from eqkin.search.results import HIT_RELATIONS, FacetCount, Hit, PaperRecord, Results, escape_csv_cell
 from eqkin.sources.arxiv_ids import ArxivId, parse_arxiv_id
-from eqkin.web.models import SearchAnswer
 
 _BIBTEX_ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -27,6 +28,77 @@ _SHORT_WORDS = frozenset(
     "a an and the of on in for to from with by at is are der die das ein eine le la les un une".split()
 )
 _CONTROL_CHARS = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Another way to read a query."""
+
+    label: str
+    reading: str  # "words" or "formula", for the parameter `as`
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a query was read."""
+
+    kind: str  # one of `eqkin.search.reader.KINDS`
+    latex: str
+    words: str
+    name: str  # of the law it names
+    mathml: str
+    repairs: tuple[str, ...]  # of typing errors, in plain sentences
+    unknown: tuple[str, ...]  # undefined commands
+    alternatives: list[Alternative]
+
+    @classmethod
+    def from_query(cls, read: ReadQuery) -> Reading:
+        """Describe a query that was read."""
+        alternatives = [Alternative(*alternative) for alternative in read.alternatives]
+        return cls(read.kind, read.latex, read.words, read.name, read.mathml, read.repairs, read.unknown, alternatives)
+
+
+@dataclass(frozen=True)
+class Band:
+    """Hits of one relation to the query."""
+
+    relation: str  # one of `eqkin.search.results.HIT_RELATIONS`; "" for a search by text alone
+    meaning: str
+    ranks: list[int]  # of its hits in the list, counted from 1
+
+
+@dataclass(frozen=True)
+class SearchAnswer:
+    """A part of the list of hits, and counts for all of it. See `eqkin.search.results.Results`."""
+
+    query: Reading | None  # how it was read
+    latex: str  # as understood
+    mathml: str
+    text: str
+    marked: str
+    hits: tuple[Hit, ...]
+    bands: list[Band]
+    offset: int  # hits before these
+    more: bool  # whether there are hits after these
+    nothing_close: bool  # all hits of the list are weak
+    same: int | None  # equations of the query's form in the whole collection
+    fields: tuple[FacetCount, ...]
+    years: tuple[FacetCount, ...]
+    languages: tuple[FacetCount, ...]
+    papers: tuple[FacetCount, ...]
+    seconds: dict[str, float]
+    missing: int  # equations that cannot be found yet
+
+    @classmethod
+    def from_results(cls, results: Results) -> SearchAnswer:
+        """Make the answer of a search."""
+        rank = {id(hit): number for number, hit in enumerate(results.hits, results.offset + 1)}
+        bands = [
+            Band(relation, HIT_RELATIONS.get(relation, "found by its text"), [rank[id(hit)] for hit in hits])
+            for relation, hits in results.bands
+        ]
+        rest = {name: getattr(results, name) for name in cls.__annotations__ if name not in ("bands", "query")}
+        return cls(Reading.from_query(results.query) if results.query else None, bands=bands, **rest)
 
 
 def export_results(results: Results, form: str) -> tuple[bytes, str, str]:

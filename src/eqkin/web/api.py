@@ -18,7 +18,7 @@ from eqkin.errors import BadInput, EqkinError
 from eqkin.library.judgements import Judgement
 from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
-from eqkin.search.exports import EXPORT_TYPES, export_results, to_bibtex
+from eqkin.search.exports import EXPORT_TYPES, Reading, SearchAnswer, export_results, to_bibtex
 from eqkin.search.names import Completion
 from eqkin.search.results import EquationRecord, MapPoints, PaperHit, PaperRecord
 from eqkin.web.errors import WebError, find_or_404, to_web_error
@@ -34,9 +34,7 @@ from eqkin.web.models import (
     NewJudgement,
     PaperPart,
     PaperSection,
-    Reading,
     ReadParams,
-    SearchAnswer,
     SearchBatch,
     SearchParams,
     StrictSearch,
