@@ -47,7 +47,7 @@ def test_search_prints_formula_score_paper_and_section(library):
 def test_search_prints_hits_in_bands_and_folds_weak_ones(library):
     shown = _run("search", BAYES, "-l", library, "-k", "60").stdout.splitlines()
     titles = [line for line in shown if line and not line.startswith(" ") and not line[:1].isdecimal()]
-    assert titles == ["In other letters", "Contains it", "Similar", "nothing closer in this library"]
+    assert titles == ["The same in other letters", "Contains it", "Similar", "nothing closer in this library"]
     weak = int(shown[-1].partition(" ")[0])
     assert shown[-1] == f"{weak} weaker hits: --weak shows them"
     every = _run("search", BAYES, "-l", library, "-k", "60", "--weak").stdout.splitlines()

@@ -23,8 +23,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "library"
 
 
-def serve(*arguments: object, **environment: str) -> tuple[subprocess.Popen[str], str]:
-    """A server in a process of its own, and its address."""
+def serve(
+    *arguments: object, printed: list[str] | None = None, **environment: str
+) -> tuple[subprocess.Popen[str], str]:
+    """A server in a process of its own, and its address; what it prints before is added to `printed`."""
     process = subprocess.Popen(
         [sys.executable, "-m", "eqkin", *map(str, arguments), "--port", "0"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -34,6 +36,8 @@ def serve(*arguments: object, **environment: str) -> tuple[subprocess.Popen[str]
     for line in process.stdout:
         if found := re.search(r" at (http://\S+)", line):
             return process, found[1]
+        if printed is not None:
+            printed.append(line.strip())
     process.wait(30)
     raise AssertionError(process.stderr.read() if process.stderr else "")
 
@@ -50,9 +54,13 @@ def test_serve_embeds_new_equations_answers_and_stops_cleanly(folder: Path) -> N
     assert (process.returncode, errors) == (0, "")
 
 
-def test_demo_serves_the_page(tmp_path: Path) -> None:
-    process, address = serve("demo", XDG_DATA_HOME=str(tmp_path), NO_SERVE="0")
+def test_demo_shows_names_of_kin_and_serves_the_page(tmp_path: Path) -> None:
+    printed: list[str] = []
+    process, address = serve("demo", printed=printed, XDG_DATA_HOME=str(tmp_path), NO_SERVE="0")
     try:
+        assert {"The same in other letters", "Contains it", "Similar"} <= set(printed)
+        names = [line.partition(" · ")[0] for line in printed]
+        assert {"Bayes' theorem", "naive Bayes", "Ising model", "Boltzmann machine", "Hopfield energy"} <= set(names)
         assert re.search(r"\d equations", httpx.get(address, timeout=30).text)
     finally:
         process.send_signal(signal.SIGTERM)

@@ -13,7 +13,7 @@ import typer
 from eqkin.cli.console import count_noun, warn
 from eqkin.cli.unicode import to_unicode
 from eqkin.search.exports import list_papers, to_bibtex
-from eqkin.search.results import EquationRecord, Hit, PaperHit, PaperRecord, Results, escape_csv_cell
+from eqkin.search.results import BAND_TITLES, EquationRecord, Hit, PaperHit, PaperRecord, Results, escape_csv_cell
 from eqkin.trees.mathml import Node, list_nodes, parse_mathml, to_mathml
 from eqkin.trees.normal import HORIZONTAL_TAGS
 
@@ -21,15 +21,6 @@ _CSV_COLUMNS = (
     "rank", "score", "similarity", "words", "id", "latex", "section", "paper", "title", "authors", "year", "fields",
     "same", "more", "query", "relation",
 )  # fmt: skip
-_BAND_TITLES = {
-    "same": "The same",
-    "renamed": "In other letters",
-    "rewritten": "Written in another way",
-    "contains": "Contains it",
-    "part of": "Part of it",
-    "similar": "Similar",
-    "weak": "Weak",
-}
 _MAX_EXPLAINED_PARTS = 6
 _MAX_SHOWN_FIELDS = 8
 _PROSE_CHARS = 100  # on each side of an equation
@@ -122,7 +113,7 @@ def print_results(
                 typer.echo(f"{count_noun(len(hits), 'weaker hit')}: --weak shows {'them' if len(hits) > 1 else 'it'}")
                 continue
         elif relation:
-            typer.secho(_BAND_TITLES.get(relation, relation.capitalize()), bold=True)
+            typer.secho(BAND_TITLES[relation], bold=True)
         for hit in hits:
             _print_hit(results, hit, ranks[id(hit)], latex=latex, prose=prose)
     if results.missing:

@@ -29,6 +29,17 @@ HIT_RELATIONS = {
     "similar": "none of these",
     "weak": "none of these, and the score is low",
 }
+BAND_TITLES = {
+    "named": "Has this name",
+    "same": "The same formula",
+    "renamed": "The same in other letters",
+    "rewritten": "The same, written otherwise",
+    "contains": "Contains it",
+    "part of": "Part of it",
+    "similar": "Similar",
+    "weak": "Weak",
+    "": "",
+}
 WEAK_SCORE = 0.2  # of the first ten hits below it, one in twenty is related (development sets)
 READINGS = ("auto", "words", "formula")
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # of a spreadsheet's cell

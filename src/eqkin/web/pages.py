@@ -26,24 +26,13 @@ from eqkin.library.database import MANIFEST_NAME
 from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
 from eqkin.search.local import LocalSnapshot
-from eqkin.search.results import HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
+from eqkin.search.results import BAND_TITLES, HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
 from eqkin.web.api import find_for_draft
 from eqkin.web.errors import WebError, find_or_404
 from eqkin.web.models import PageSearch, Text
 from eqkin.web.service import ServerSettings, ServerState, State
 
 router = APIRouter(include_in_schema=False)
-BAND_TITLES = {
-    "named": "Has this name",
-    "same": "The same formula",
-    "renamed": "The same in other letters",
-    "rewritten": "The same, written otherwise",
-    "contains": "Contains it",
-    "part of": "Part of it",
-    "similar": "Similar",
-    "weak": "Weak",
-    "": "",
-}
 EXAMPLES = (  # kind of input, what is typed
     ("LaTeX", r"P(A|B) = \frac{P(B|A) P(A)}{P(B)}"),
     ("Unicode", "iħ ∂ψ/∂t = Hψ"),
