@@ -276,6 +276,12 @@ class TestJudgements:
             }
         ]  # fmt: skip
         assert not verify(folder).problems
+        named = {"equation": "atlas:probability#5", **query}
+        assert client.delete("/api/judgements", params=named).json() == {"removed": 2}
+        assert client.delete("/api/judgements", params=named).json() == {"removed": 0}
+        (left,) = (q for q in client.get("/api/judgements").json()["queries"] if q["latex"] == "j = 1")
+        assert (left["relevant"], left["irrelevant"]) == (["atlas:probability#4"], [])
+        assert not verify(folder).problems
 
     @pytest.mark.parametrize(
         "body",

@@ -36,6 +36,7 @@ REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
         "/api/judgements",
         {"json": {"equation": "atlas:probability#4", "relevant": True, "latex": "o = 1", "keywords": ["one"]}},
     ),
+    ("delete", "/api/judgements", {"params": {"equation": "atlas:probability#4", "latex": "o = 1"}}),
     ("get", "/export", {"params": {"q": "x", "format": "csv"}}),
     ("get", "/healthz", {}),
 ]

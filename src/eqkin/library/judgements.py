@@ -102,6 +102,17 @@ class LocalJudgements:
             connection.execute("COMMIT")
         return stamped
 
+    def remove(self, equation: str, latex: str = "", mathml: str = "", words: str = "") -> int:
+        """Delete all judgements of an equation for a query; return their number."""
+        if not self.path.exists():
+            return 0
+        with self._connect() as connection:
+            connection.execute(_SCHEMA)
+            condition = "equation = ? AND latex = ? AND mathml = ? AND words = ?"
+            return connection.execute(
+                f"DELETE FROM judgements WHERE {condition}", (equation, latex, mathml, words)
+            ).rowcount
+
     def list_all(self) -> list[Judgement]:
         """Return all judgements, in the order in which they were added."""
         return [judgement for judgement, _ in self._read_rows()]

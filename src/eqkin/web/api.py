@@ -28,6 +28,7 @@ from eqkin.web.models import (
     ExportParams,
     FormulaList,
     Health,
+    JudgedResult,
     Judgements,
     LibraryCounts,
     MapColumns,
@@ -35,12 +36,13 @@ from eqkin.web.models import (
     PaperPart,
     PaperSection,
     ReadParams,
+    RemovedJudgements,
     SearchBatch,
     SearchParams,
     StrictSearch,
     Text,
 )
-from eqkin.web.service import JsonResponse, State
+from eqkin.web.service import JsonResponse, ServerState, State
 
 
 async def refuse_unknown_parameters(request: Request) -> None:
@@ -234,8 +236,7 @@ async def get_judgements(server: State) -> Response:
 @router.post("/api/judgements", status_code=201, response_model=Judgement)
 async def judge(given: NewJudgement, server: State) -> Response:
     """Say whether a result is relevant to a query."""
-    if server.settings.read_only:
-        raise WebError(403, "read_only", "this server stores no judgements")
+    refuse_if_read_only(server)
     values = given.model_dump() | {"keywords": tuple(word.strip() for word in given.keywords if word.strip())}
 
     def keep() -> Judgement:
@@ -243,6 +244,19 @@ async def judge(given: NewJudgement, server: State) -> Response:
         return server.judgements.add(Judgement(**values))
 
     return JsonResponse(await server.queue.run(keep), 201)
+
+
+@router.delete("/api/judgements", response_model=RemovedJudgements)
+async def remove_judgements(params: Annotated[JudgedResult, Query()], server: State) -> Response:
+    """Delete the judgements of a result of a query."""
+    refuse_if_read_only(server)
+    return JsonResponse(RemovedJudgements(await server.queue.run(server.judgements.remove, **params.model_dump())))
+
+
+def refuse_if_read_only(server: ServerState) -> None:
+    """Raise `WebError` if the server stores nothing."""
+    if server.settings.read_only:
+        raise WebError(403, "read_only", "this server stores no judgements")
 
 
 @router.get("/robots.txt", include_in_schema=False)

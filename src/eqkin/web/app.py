@@ -25,7 +25,9 @@ from eqkin.web.errors import handle_error
 from eqkin.web.guards import SecurityMiddleware
 from eqkin.web.service import LOOPBACK, ServerSettings, ServerState, WorkQueue
 
-_CORS: dict[str, Any] = {"allow_methods": ["GET", "POST"], "allow_headers": ["Authorization"], "max_age": 3600}
+_CORS: dict[str, Any] = {
+    "allow_methods": ["GET", "POST", "DELETE"], "allow_headers": ["Authorization"], "max_age": 3600,
+}  # fmt: skip
 STATIC_FOLDER = Path(__file__).parent / "static"
 
 

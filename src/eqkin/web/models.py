@@ -205,14 +205,26 @@ class Judgements:
     queries: list[EvaluationQuery]
 
 
-class NewJudgement(BaseModel):
+@dataclass(frozen=True)
+class RemovedJudgements:
+    """What was deleted."""
+
+    removed: int
+
+
+class JudgedResult(BaseModel):
+    """A result of a query."""
+
+    equation: Text = Field(description="The id of the result.")
+    latex: Text = Field("", description="The query's formula as LaTeX,")
+    mathml: Text = Field("", description="or as MathML,")
+    words: Text = Field("", description="and its words.")
+
+
+class NewJudgement(JudgedResult):
     """A judgement of a result."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    equation: Text = Field(description="The id of the result.")
     relevant: bool
-    latex: Text = Field("", description="The query's formula as LaTeX,")
-    mathml: Text = Field("", description="or as MathML,")
-    words: Text = Field("", description="and its words.")
     keywords: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=LIMITS.web_list)
