@@ -97,7 +97,7 @@ def test_search_writes_bibtex(library):
 @pytest.mark.parametrize("formula", ["-x", "-kx", r"-\frac{k}{l}", "-t^2/2", "-5", r"-\hbar^2"])
 def test_formulas_may_begin_with_a_minus(library, formula):
     found = json.loads(_run("search", formula, "-l", library, "-k", "1", "--json").stdout)
-    assert found["latex"].strip() == formula
+    assert found["query"]["text"] == formula
     assert _run("convert", formula).stdout.startswith("<math")
     assert len(json.loads(_run("search", "x", "-k2", "-l", library, "--json").stdout)["hits"]) == 2
 
@@ -215,7 +215,7 @@ def test_search_reports_position_of_unreadable_formula(library):
     command = [sys.executable, "-m", "eqkin", "search", r"x + \begin{nope}", "-l", library]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 3
-    assert ended.stderr.startswith("eqkin: the formula cannot be read: No such environment: nope at character")
+    assert ended.stderr.startswith("eqkin: the formula cannot be read: there is no environment nope at character")
 
 
 def test_search_filters_by_range_of_years(library):
@@ -288,3 +288,11 @@ def test_to_unicode_formats_mathml_in_one_line(latex, line):
     assert to_unicode(reader.read(latex).mathml).replace("H\u0302", "Ĥ") == line
     reader.close()
     assert to_unicode("<no") == ""
+
+
+def test_search_says_how_a_query_was_read(library):
+    named = _run("search", "bayes theorem", "-l", library, "-k", "1")
+    assert 'read as the name "Bayes\' theorem"' in named.stderr and "Bayes' theorem" in named.stdout
+    assert "Added a missing ) at the end." in _run("search", "sqrt(x", "-l", library, "-k", "1").stderr
+    words = json.loads(_run("search", "bayes theorem", "--as", "words", "-l", library, "--json").stdout)
+    assert words["query"]["kind"] == "words" and words["mathml"] == ""

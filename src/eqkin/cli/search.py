@@ -17,6 +17,7 @@ from eqkin.errors import BadInput, EqkinError, LimitReached
 
 if TYPE_CHECKING:
     from eqkin.search.engine import SearchEngine
+    from eqkin.search.reader import ReadQuery
     from eqkin.search.results import EquationRecord, Results
 
 _MAX_SUGGESTED_FIELDS = 12  # shown if none is similar to the one asked for
@@ -35,10 +36,14 @@ def search(
         str,
         typer.Argument(
             metavar="[QUERY]",
-            help="A formula (LaTeX, MathML), or a file of it (.tex, .txt, .mml, .xml); `-` reads one query per line.",
+            help="A formula in any notation, a name, words, or words and a formula; or a file of a formula (.tex, .txt,"
+            " .mml, .xml); `-` reads one query per line.",
             show_default=False,
         ),
     ] = "",
+    reading: Annotated[
+        str, typer.Option("--as", metavar="words|formula", help="How to read the query.", show_default="as it looks")
+    ] = "auto",
     like: Annotated[
         str, typer.Option(metavar="ID", help="Find what is related to this equation of the library instead.")
     ] = "",
@@ -80,8 +85,10 @@ def search(
     A wildcard, `?x` (one letter) or `\qvar{name}`, matches a whole operand; the same wildcard always matches the same,
     `?` alone may match something else each time.
 
-    A query may also be words alone. In a query of a formula and words, the formula counts for three quarters. With `-`,
-    an unreadable line is reported on standard error and skipped; JSON is one line per query.
+    A query is what you would type: LaTeX, MathML, Unicode (`iħ ∂ψ/∂t = Hψ`), ASCII math (`1/sqrt(1-v^2/c^2)`), a name
+    (`Bayes' theorem`), words, or words and a formula, which then counts for three quarters. How it was read is said on
+    standard error if that is not obvious. With `-`, an unreadable line is reported there and skipped; JSON is one line
+    per query.
 
     Exit codes: 0 found, 1 nothing found, 2 wrong usage, 3 unreadable query or no index yet (`eqkin index`), 4 limit
     reached, 5 damaged library.
@@ -89,6 +96,10 @@ def search(
     **Examples**
 
         eqkin search 'P(s|d) = \frac{P(d|s) P(s)}{P(d)}'
+
+        eqkin search "law of total probability"
+
+        eqkin search 'Ising model -J sum s_i s_j'
 
         eqkin search '\sum_{i<j} J_{ij} s_i s_j' --text 'neural network' --year 1980-1995 --explain
 
@@ -114,7 +125,7 @@ def search(
         tuple(field or ()), first, last, tuple(author or ()), tuple(paper or ()), languages=tuple(lang or ())
     )
     options = {"k": k, "offset": offset, "text": text, "filters": filters, "group": not every, "fold": not every}
-    options |= {"explain": explain, "facets": counts}
+    options |= {"explain": explain, "facets": counts, "reading": reading}
     is_batch = query == "-"
     found, hits, missing, problems = 0, 0, 0, list[EqkinError]()
 
@@ -124,6 +135,8 @@ def search(
         if forms:
             typer.echo(format_results(results, forms[0], topic, header=found == 1), nl=False)
             return
+        if results.query is not None and not is_batch:
+            _explain_reading(results.query)
         titled, filtered = is_batch or not results.hits, filters != Filters()
         print_results(results, latex=latex, titled=titled, filtered=filtered, prose=prose, weak=weak)
 
@@ -154,9 +167,22 @@ def _check_choice(forms: list[str], query: str, text: str, like: str) -> None:
     if len(forms) > 1:
         raise typer.BadParameter("choose one of --csv, --bibtex, --trec and --json")
     if not (query.strip() or text.strip() or like):
-        raise typer.BadParameter("give a formula, --text WORDS, or both; or --like ID")
+        raise typer.BadParameter("give a query, --text WORDS, or both; or --like ID")
     if query.strip() and like:
-        raise typer.BadParameter("give a formula or --like ID, not both")
+        raise typer.BadParameter("give a query or --like ID, not both")
+
+
+def _explain_reading(query: ReadQuery) -> None:
+    """Say how a query was read, unless it is LaTeX without a slip, MathML or words."""
+    for repair in query.repairs:
+        warn(repair)
+    if query.kind == "name":
+        formula = f", for which {query.latex} stands" if query.latex else ""
+        warn(f"read as the name {query.name!r}{formula}; `--as words` searches for the words only")
+    elif query.kind == "mixed":
+        warn(f"read as the words {query.words!r} and the formula {query.latex}")
+    elif query.kind in ("ascii", "unicode"):
+        warn(f"read as {query.latex}")
 
 
 def _suggest_fields(asked: list[str], engine: SearchEngine) -> None:

@@ -136,7 +136,7 @@ class SearchEngine:
         if read.formula is not None:
             formula = read.formula
             features = self._extract_features(
-                formula.forest, formula.root, formula.latex, formula.mathml, wildcards=bool(formula.wildcards)
+                formula.forest, formula.root, read.latex, read.mathml, wildcards=bool(formula.wildcards)
             )
         clock.record("embedding")
         return self._search(features, options, clock, read)

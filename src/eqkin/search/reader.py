@@ -65,20 +65,17 @@ class ReadQuery:
     latex: str = ""  # its formula; "" for words and MathML
     words: str = ""  # its words; "" for a formula
     name: str = ""  # of the law it names
-    formula: Formula | None = field(default=None, repr=False)
+    mathml: str = ""  # its formula, safe to be shown
+    unknown: tuple[str, ...] = ()  # undefined commands of the formula, shown by name
     repairs: tuple[str, ...] = ()  # of typing errors, in plain sentences
     alternatives: tuple[tuple[str, str], ...] = ()  # other ways to read it: label, and "words" or "formula"
     problem: Problem | None = None  # what is wrong, if the formula cannot be read
+    _formula: Formula | None = field(default=None, repr=False, compare=False)  # not part of its JSON
 
     @property
-    def mathml(self) -> str:
-        """The formula, safe to be shown; "" if there is none."""
-        return self.formula.mathml if self.formula is not None else ""
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """Undefined commands of the formula, shown by name."""
-        return self.formula.unknown if self.formula is not None else ()
+    def formula(self) -> Formula | None:
+        """The formula with its tree; None if there is none."""
+        return self._formula
 
 
 class QueryReader:
@@ -159,10 +156,13 @@ class QueryReader:
             return self._read_formula(replace(query, repairs=repairs), cleaned)
         translation = translate_plain(cleaned, self._is_word)
         has_unicode = any(character > "\x7f" and not character.isspace() for character in cleaned)
-        is_same = re.sub(r"[{}\s]", "", translation.latex) == re.sub(r"[{}\s]", "", cleaned)
-        kind = query.kind if query.kind == "mixed" else "unicode" if has_unicode else "latex" if is_same else "ascii"
+        kind = query.kind if query.kind == "mixed" else "unicode" if has_unicode else "ascii"
         found = (*repairs, *translation.repairs)
         read = self._read_formula(replace(query, kind=kind, repairs=found), translation.latex)
+        if re.sub(r"[{}\s]", "", translation.latex) == re.sub(r"[{}\s]", "", cleaned):
+            given = self._read_formula(replace(query, repairs=repairs), cleaned)
+            if given.mathml == read.mathml:  # it is LaTeX as well
+                return given
         if read.problem is None:
             return read
         return self._read_formula(replace(query, repairs=repairs), cleaned)  # its error has a place in the text
@@ -175,7 +175,15 @@ class QueryReader:
             at = error.problem.position
             return replace(query, problem=replace(error.problem, position=start + at if start >= 0 <= at else -1))
         repairs = tuple(dict.fromkeys((*query.repairs, *formula.repairs)))
-        return replace(query, latex=formula.latex, formula=formula, repairs=repairs, problem=None)
+        return replace(
+            query,
+            latex=formula.latex,
+            mathml=formula.mathml,
+            unknown=formula.unknown,
+            repairs=repairs,
+            problem=None,
+            _formula=formula,
+        )
 
     def _split(self, text: str) -> tuple[str, str]:
         """Return words and formula of a query; either may be empty."""
