@@ -75,7 +75,7 @@ async function showHits(query) {
   const { hits } = await ask(`/api/search?${new URLSearchParams({ q: query, k: 50 })}`).catch(() => ({ hits: [] }));
   const at = new Map(points.ids.map((id, i) => [id, i]));
   hits.forEach((hit, i) => at.has(hit.equation.id) && view.hits.set(at.get(hit.equation.id), i + 1));
-  document.getElementById("map-count").append(` ${view.hits.size} of its first ${hits.length} hits are on the map; the five best have their rank.`);
+  document.getElementById("map-count").append(` ${view.hits.size} of its first ${hits.length} hits are on the map; those among the five best have their rank.`);
   draw();
 }
 
