@@ -171,6 +171,36 @@ def test_reading_follows_typing_and_errors_are_marked_in_the_box(page):
     expect(page.locator("#q")).to_have_value(r"\begin{nonsense}")
 
 
+def test_box_reads_any_notation_and_can_be_corrected(page):
+    page.goto("/")
+    for typed, kind, part in (("1/sqrt(1-v^2/c^2)", "plain text", "msqrt"), ("iħ ∂ψ/∂t = Hψ", "Unicode", "mfrac")):
+        page.locator("#q").fill(typed)
+        expect(page.locator("#reading")).to_contain_text(f"Read as {kind}")
+        expect(page.locator(f"#reading {part}").first).to_be_visible()
+    page.locator("#q").fill("law of total probability")
+    expect(page.locator("#reading")).to_contain_text("Read as a name")
+    page.locator("#reading button", has_text="formula").click()
+    expect(page.locator("#reading")).to_contain_text("Read as LaTeX")
+    page.locator("#q").press("Enter")
+    page.wait_for_url("**as=formula**")
+    expect(page.locator(".reading")).to_contain_text("Read as LaTeX")
+    page.locator(".reading a", has_text="words").click()
+    page.wait_for_url("**as=words**")
+    expect(page.locator(".reading")).to_contain_text("Read as words")
+
+
+def test_names_complete_what_is_typed(page):
+    page.goto("/")
+    page.locator("#q").press_sequentially("bayes")
+    expect(page.get_by_role("option").first).to_be_visible()
+    page.keyboard.press("ArrowDown")
+    chosen = page.locator("#names [aria-selected=true]").locator("span").first.inner_text()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/search?**")
+    expect(page.locator("#q")).to_have_value(chosen)
+    expect(page.locator(".hit .name").first).to_be_visible()
+
+
 def test_visual_editor_loads_on_demand_and_writes_latex_into_the_box(page):
     asked = []
     page.on("request", lambda request: asked.append(request.url))

@@ -29,7 +29,7 @@ from eqkin.search.local import LocalSnapshot
 from eqkin.search.results import BAND_TITLES, HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
 from eqkin.web.api import find_for_draft
 from eqkin.web.errors import WebError, find_or_404
-from eqkin.web.models import PageSearch, Text
+from eqkin.web.models import PageSearch, ReadParams, Text
 from eqkin.web.service import ServerSettings, ServerState, State
 
 router = APIRouter(include_in_schema=False)
@@ -180,6 +180,7 @@ def prepare_results(params: PageSearch, results: Results, origin: EquationRecord
         "plain": params.replace(**NO_FILTERS, offset=0),
         "filters": sum(getattr(params, name, None) not in ((), None) for name in NO_FILTERS),
         "typed": origin.latex if origin else params.q,
+        "reading_mode": params.reading,
         "origin": origin,
         "results": results,
         "bands": [(relation, [(next(numbers), hit) for hit in hits]) for relation, hits in results.bands],
@@ -287,14 +288,10 @@ async def show_papers_similar_to_draft(server: State, file: UploadFile) -> Respo
 
 
 @router.get("/reading")
-async def show_reading(server: State, q: Text, mode: Annotated[str, Query(alias="as")] = "") -> Response:
+async def show_reading(params: Annotated[ReadParams, Query()], server: State) -> Response:
     """Show how what was typed is read: a part of the page, for the box."""
-
-    def work() -> str:
-        reading = _read(server.engine, q, mode)
-        return server.render("reading.html", reading=reading)
-
-    return HTMLResponse(await server.queue.run(work))
+    reading = await server.queue.run(params.run, server.engine)
+    return HTMLResponse(server.render("reading.html", reading=reading))
 
 
 @router.get("/equation")
@@ -322,23 +319,6 @@ def render_error(request: Request, error: WebError) -> Response:
 
 
 # Until the records have these themselves.
-class _TypedReading(NamedTuple):
-    kind: str
-    latex: str
-    words: str
-    mathml: str
-    repairs: Sequence[str] = ()
-    alternatives: Sequence[tuple[str, str]] = ()
-
-
-def _read(engine: SearchEngine, text: str, mode: str) -> _TypedReading:
-    read = engine.read(text, as_words=mode == "words", as_formula=mode == "formula")
-    if read.problem is not None:
-        position = read.problem.position
-        raise WebError(400, "bad_formula", read.problem.message, position + 1 if position >= 0 else None)
-    return _TypedReading(read.kind, read.latex, read.words, read.mathml, read.repairs, read.alternatives)
-
-
 class _TextSegment(NamedTuple):
     text: str
     mathml: str = ""

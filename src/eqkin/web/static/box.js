@@ -78,7 +78,6 @@ function suggest(found) {
   const items = found.map(({ name, count }, i) => element("li", { role: "option", id: `name-${i}`, "aria-selected": "false" }, element("span", {}, name), element("span", { class: "number" }, count ?? "")));
   names.replaceChildren(...items);
   names.hidden = !items.length || document.activeElement !== box;
-  names.style.top = names.hidden ? "" : `${box.form.offsetHeight + (reading.hidden ? 4 : reading.offsetHeight + 10)}px`;
 }
 
 function take(item) {
