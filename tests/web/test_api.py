@@ -209,6 +209,7 @@ def test_invalid_parameters_are_refused_by_name(client, parameters, named):
 def test_unknown_format_and_wrong_method_are_refused(client):
     refused(client.get("/export?q=x&format=exe"), 400)
     refused(client.put("/api/search"), 405)
+    assert client.head("/api/facets").status_code == client.head("/").status_code == 200
     refused(client.post("/api/facets"), 405)
 
 

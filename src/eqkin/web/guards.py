@@ -75,9 +75,12 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        root = scope["root_path"] = self.settings.root_path
-        if root and not f"{scope['path']}/".startswith(f"{root}/"):  # the proxy has removed it
-            scope["path"] = root + scope["path"]
+        root = self.settings.root_path
+        stripped = not f"{scope['path']}/".startswith(f"{root}/")  # the proxy has removed it
+        path = root + scope["path"] if stripped else scope["path"]
+        # the server leaves the body of an answer to HEAD out by itself
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        scope = {**scope, "root_path": root, "path": path, "method": method}
         started = False
 
         async def guarded_send(message: Message) -> None:
@@ -111,7 +114,7 @@ class SecurityMiddleware:
             self._check_client(scope, headers, path)
         origin = headers.get("origin", "")
         foreign = headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
-        if scope["method"] not in ("GET", "HEAD") and foreign and not {origin, "*"} & set(self.settings.cors):
+        if scope["method"] != "GET" and foreign and not {origin, "*"} & set(self.settings.cors):
             raise WebError(403, "forbidden", "other sites may not send anything here (see --cors)")
         try:
             scope["path"].encode("utf-8")
