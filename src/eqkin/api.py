@@ -9,11 +9,12 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqkin.errors import StorageFailed
+from eqkin.errors import BadInput, StorageFailed
 from eqkin.executor import Executor, LocalExecutor
 from eqkin.library import AddReport, LibraryFiles
 from eqkin.library.database import MANIFEST_NAME, LibraryManifest
 from eqkin.library.ingest import ingest
+from eqkin.library.parsing import FORMULAS
 from eqkin.library.records import export_equations
 from eqkin.library.verify import VerificationReport, verify_library
 from eqkin.sources import MetadataSnapshot
@@ -48,6 +49,7 @@ class Library(LibraryFiles):
         executor: Executor | None = None,
         metadata: MetadataSnapshot | str | os.PathLike[str] | None = None,
         progress: Callable[[AddReport], None] | None = None,
+        formulas: str | None = None,
     ) -> AddReport:
         """Read sources into the library: new papers are added, changed ones replaced, unchanged ones skipped.
 
@@ -59,6 +61,8 @@ class Library(LibraryFiles):
             executor: runs the parsing, for example `eqkin.backends.ray.RayExecutor`; the result does not depend on it.
             metadata: arXiv's metadata snapshot or its path, for bulk archives.
             progress: called after every paper with the report so far.
+            formulas: which formulas become equations: `displays` as a whole, `rows` (displays and their rows, the
+                default of a new library) or `inline` (also inline formulas). The library keeps it for later calls.
 
         Returns:
             What was added, what failed and why.
@@ -71,10 +75,14 @@ class Library(LibraryFiles):
             Unreachable: the Ray cluster is gone.
         """
         self.check_converter()
+        if formulas not in (None, *FORMULAS):
+            raise BadInput(f"formulas must be one of {', '.join(FORMULAS)}, got {formulas!r}")
         if isinstance(metadata, str | os.PathLike):
             metadata = MetadataSnapshot(Path(metadata))
         executor = executor or LocalExecutor(jobs)
         with self.open_writer() as writer:
+            if formulas:
+                writer.save_setting("formulas", formulas)
             return ingest(
                 writer, [os.fspath(source) for source in sources], executor, metadata=metadata, progress=progress
             )

@@ -103,8 +103,8 @@ def test_title_and_prose_are_plain_text():
     document = parse(
         r"\title[s]{On {\em M\"uller}'s \LaTeX} \begin{document}See~\cite{a}, $x^2$ -- \emph{all} of it.\end{document}"
     )
-    assert document.title == "On Müller's LaTeX"
-    assert document.sections[0].text.split() == ["See", ",", "$x^2$", "–", "all", "of", "it."]
+    assert document.about.title == "On Müller's LaTeX"
+    assert document.sections[0].text.split() == ["See", ",", r"\(x^2\)", "–", "all", "of", "it."]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_accents_and_signs_become_characters(written, plain):
 
 def test_authors_are_read_without_their_footnotes():
     text = r"\author{Ada Lovelace\thanks{London} \and Emmy N\"other$^1$ \\ G\"ottingen}\begin{document}x\end{document}"
-    assert [unicodedata.normalize("NFC", name) for name in parse(text).authors] == ["Ada Lovelace", "Emmy Nöther"]
+    assert [unicodedata.normalize("NFC", name) for name in parse(text).about.authors] == ["Ada Lovelace", "Emmy Nöther"]
 
 
 def test_document_opened_and_closed_by_macros_is_read():

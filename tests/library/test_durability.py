@@ -93,8 +93,8 @@ from eqkin.api import Library
 from eqkin.library import ingest
 parse_item = ingest.parse_item
 
-def parse_slowly(item, known):
-    parsed = parse_item(item, known)
+def parse_slowly(item, known, *rest):
+    parsed = parse_item(item, known, *rest)
     if item.key.endswith("a2.tex"):
         os.kill(os.getpid(), signal.SIGTERM)
     return parsed
@@ -263,10 +263,10 @@ from eqkin.executor import LocalExecutor
 from eqkin.library import parsing
 parse = parsing.parse
 
-def crash(text, *rest):
+def crash(text, *rest, **options):
     if "subject7" in text and multiprocessing.parent_process():
         os._exit(11)
-    return parse(text, *rest)
+    return parse(text, *rest, **options)
 
 parsing.parse = crash
 if __name__ == "__main__":
@@ -314,7 +314,7 @@ def test_unfinished_export_does_not_block_a_writer(library: Library, papers: Pat
         next(lines)
         for number in range(10, 30):
             library.add(write_article(papers, number))
-        assert len(list(lines)) == 5
+        assert len(list(lines)) == 11
 
 
 def test_two_open_libraries_write_in_turn(library: Library, papers: Path) -> None:

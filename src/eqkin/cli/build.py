@@ -49,6 +49,18 @@ def add(
         Path | None,
         typer.Option(metavar="FILE", help="arXiv's public metadata snapshot (JSON lines), for bulk archives."),
     ] = None,
+    inline: Annotated[
+        bool,
+        typer.Option(
+            "--inline", help="Also index inline formulas that state something; the library keeps this setting."
+        ),
+    ] = False,
+    displays_only: Annotated[
+        bool,
+        typer.Option(
+            "--displays-only", help="Index displays as a whole, not their rows; the library keeps this setting."
+        ),
+    ] = False,
     remove: Annotated[
         bool, typer.Option("--remove", help="Remove the papers of these sources instead of adding them.")
     ] = False,
@@ -77,8 +89,13 @@ def add(
 
         eqkin add /shared/arxiv --engine ray --ray-address head:6379
 
+        eqkin add --inline ~/notes
+
         eqkin add --remove ~/papers/old
     """
+    if inline and displays_only:
+        raise BadInput("--inline and --displays-only exclude each other")
+    formulas = "inline" if inline else "displays" if displays_only else None
     if remove:
         removed = _remove_papers(library, sources, jobs, index)
         emit({"removed": removed}, as_json, lambda: typer.echo(f"{count_noun(removed, 'paper')} removed"))
@@ -89,11 +106,16 @@ def add(
     with stop_politely("what was read is kept, run the same command again to continue"):
         with open_executor(engine, jobs, ray_address) as executor:
             opened, start = Library.open(library), time.monotonic()
-            report = _add_papers(opened, sources, executor, snapshot)
+            report = _add_papers(opened, sources, executor, snapshot, formulas)
             seconds, progress = time.monotonic() - start, replace(executor.progress)
             indexed = _update_unless_busy(opened, executor) if index else None
     summary: dict[str, Any] = {"papers": report.papers, "unchanged": report.unchanged, "failed": dict(report.failed)}
-    summary |= {"equations": dict(report.equations), "problems": report.problems, "skipped": dict(report.skipped)}
+    summary |= {
+        "equations": dict(report.equations),
+        "also": dict(report.more),
+        "problems": report.problems,
+        "skipped": dict(report.skipped),
+    }
     summary |= {"seconds": round(seconds, 3)}
     summary |= {"cluster": asdict(progress)} if progress.nodes else {}
     summary |= {"index": asdict(indexed)} if indexed else {}
@@ -116,7 +138,11 @@ def _remove_papers(folder: Path, sources: list[str], jobs: int, index: bool) -> 
 
 
 def _add_papers(
-    library: Library, sources: list[str], executor: Executor, metadata: MetadataSnapshot | None
+    library: Library,
+    sources: list[str],
+    executor: Executor,
+    metadata: MetadataSnapshot | None,
+    formulas: str | None,
 ) -> AddReport:
     start, current = time.monotonic(), AddReport()
 
@@ -134,7 +160,7 @@ def _add_papers(
         current = report
 
     with ProgressDisplay(describe):
-        return library.add(*sources, executor=executor, metadata=metadata, progress=show)
+        return library.add(*sources, executor=executor, metadata=metadata, progress=show, formulas=formulas)
 
 
 def _update_unless_busy(library: Library, executor: Executor) -> UpdateReport | None:
@@ -158,6 +184,9 @@ def _print_added(report: AddReport, seconds: float, cluster: str, indexed: Updat
             f"{equations['failed']:,} failed, {equations['diagram']:,} diagrams not counted; "
             f"{found / seconds:,.0f} equations/s"
         )
+        more = [f"{count:,} {name}" for name, count in sorted(report.more.items(), reverse=True)]
+        if more:
+            typer.echo(f"also: {' and '.join(more)}".replace("inline", "inline formulas"))
     if cluster:
         typer.echo(f"read by a Ray cluster: {cluster}")
     if not (report.papers or report.unchanged or report.failed):

@@ -62,6 +62,7 @@ def print_statistics(numbers: dict[str, Any]) -> None:
         ("  of these degraded", f"{equations['degraded']:,} ({equations['degraded'] / converted:.2%})"),
         ("  of these repaired", f"{equations['repaired']:,}"),
         ("diagrams, not counted", f"{equations['diagrams']:,}"),
+        ("rows, inline formulas", f"{equations['rows']:,}, {equations['inline']:,}"),
         ("sections, citations", f"{numbers['sections']:,}, {numbers['citations']:,}"),
         ("nodes per tree", f"{trees['mean_nodes']:.1f} on average, {trees['median_nodes']:.0f} median"),
         ("on disk", f"{numbers['bytes'] / 1e6:,.1f} MB"),

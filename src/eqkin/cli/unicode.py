@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from eqkin.errors import EqkinError
+from eqkin.mathml.prose import render_prose
 from eqkin.trees.mathml import Node, parse_mathml
 
 _SUPERSCRIPTS = dict(zip("0123456789+-−=()abcdefghijklmnoprstuvwxyzABDEGHIJKLMNOPRTUVWβγδθφχ′∗*",
@@ -121,3 +122,10 @@ def _format_root(text: str) -> str:
 def _parenthesize(text: str) -> str:
     text = text.strip()
     return text if len(text) <= 1 or text.isalnum() else f"({text})"
+
+
+def format_prose(text: str) -> str:
+    r"""Return prose with its inline math, given as `\(...\)`, as Unicode."""
+    return "".join(
+        to_unicode(piece.mathml) or piece.text if piece.mathml else piece.text for piece in render_prose(text)
+    )

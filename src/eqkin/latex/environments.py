@@ -109,11 +109,6 @@ def to_converter_input(environment: str, body: str) -> str:
         return rf"{head[0]}\begin{{cases}}{body[head[1] :]}\end{{cases}}"
     if name in INNER_ENVIRONMENTS:
         return rewrite_environments(rf"\begin{{{environment}}}{body}\end{{{environment}}}")
-    if name in ("alignat", "xalignat", "xxalignat", "IEEEeqnarray"):  # an argument precedes the rows
-        scanner, at = Scanner(body), 0
-        if name == "IEEEeqnarray":
-            at = (scanner.read_bracket(0) or ("", 0))[1]
-        body = body[(scanner.read_group(at) or ("", at))[1] :]
     if not _ROW_BREAK.search(body):  # a single row needs no alignment
         return _AMPERSAND.sub(" ", body)
     is_nested = "\\begin" in body
@@ -123,6 +118,17 @@ def to_converter_input(environment: str, body: str) -> str:
     if name in ("eqnarray", "IEEEeqnarray", "subeqnarray") and not is_nested:
         body = "".join(_merge_columns(part) for part in _ROW_END.split(body))
     return rf"\begin{{aligned}}{body}\end{{aligned}}"
+
+
+def strip_arguments(environment: str, body: str) -> str:
+    r"""Remove the argument before the rows of `alignat` and `IEEEeqnarray`: `{2}`, `{rCl}`."""
+    name = environment.removesuffix("*")
+    if name not in ("alignat", "xalignat", "xxalignat", "IEEEeqnarray"):
+        return body
+    scanner, at = Scanner(body), 0
+    if name == "IEEEeqnarray":
+        at = (scanner.read_bracket(0) or ("", 0))[1]
+    return body[(scanner.read_group(at) or ("", at))[1] :]
 
 
 def _strip_last_break(body: str) -> str:

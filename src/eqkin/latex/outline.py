@@ -11,33 +11,21 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import islice
 
 from eqkin.latex.citations import find_cited_ids
-from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, INNER_ENVIRONMENTS
+from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, INNER_ENVIRONMENTS, MATHML_ENVIRONMENT, strip_arguments
 from eqkin.latex.macros import RESERVED_COMMANDS, Definition, Environment, Macro, find_definitions
-from eqkin.latex.prose import EQUATION_MARK, to_plain_text
+from eqkin.latex.numbering import EquationCounter, strip_numbering, strip_trailing
+from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, to_plain_text
+from eqkin.latex.rows import RELATION_SIGN, extract_row, split_rows
 from eqkin.latex.scan import Scanner, strip_comments
 from eqkin.latex.structural import MacroChange, expand_alias, expand_environment_commands, expand_structural
+from eqkin.latex.titles import TitlePage, clean_heading, read_heading, read_title_page
 from eqkin.limits import LIMITS, Limits
 
 _BEGIN_DOCUMENT, _END_DOCUMENT = "\\begin{document}", "\\end{document}"
 _HEADING_LEVELS = dict(part=0, chapter=1, section=2, subsection=3, subsubsection=4, paragraph=5, subparagraph=6)
-_MAX_HEADING, _MAX_TITLE = 5_000, 500  # characters of LaTeX, of text
-_MAX_AUTHORS, _MAX_AUTHOR = 100, 100  # names, characters of one
 _PACKAGES = re.compile(r"\\(?:usepackage|RequirePackage)\s*+(?:\[[^\]\\]*+\])?\s*+\{([^{}]*+)\}")
-_LABEL = re.compile(r"\\label\s*+\{([^{}]*+)\}")
-_NUMBERING = re.compile(
-    r"\\(?:label|tag\*?|intertext|shortintertext)\s*+\{[^{}]*+\}"
-    r"|\\(?:nonumber|notag|qedhere|allowdisplaybreaks|displaybreak)(?![A-Za-z])(?:\s*+\[\d\])?"
-    r"|\\l?eqno(?![A-Za-z])\s*+(?:\{[^{}]*+\}|\([^()$\\]{0,40}+\)|\\[a-z]{1,2}box\s*+\{[^{}]*+\}|[\d.]++)?"
-)
-_AUTHOR = re.compile(r"\\author\s*+(?=[\[{])")
-_AND = re.compile(r"\\(?:and|And|AND)(?![A-Za-z])")
-_ASIDE = re.compile(
-    r"\\(?:thanks|footnote|footnotemark|inst|affil|orcid|orcidlink|email|textsuperscript)\s*+\{[^{}]*+\}|\$[^$]*+\$"
-)
-_TITLE = re.compile(r"\\title\s*+(?=[\[{])")
 _MATH_SIGNS = frozenset({"$", "$$", "\\[", "\\("})
 # every alternative starts with a plain character: that lets the engine skip to the next "\" or "$"
 _EVENT = re.compile(
@@ -49,7 +37,8 @@ _EVENT = re.compile(
 )
 # inline math only matters where two of its signs, or an environment in it, could be taken for a display
 _EVENT_WITHOUT_DOLLARS = re.compile(_EVENT.pattern.removesuffix(r"|\$\$?"))
-_INLINE = re.compile(r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++\$|\\\((?:[^\\]++|\\(?![()\[\]]).)++\\\)", re.DOTALL)
+_INLINE_TOKEN = re.compile(r"\\[A-Za-z]+|[^\s{}\\&^_$,;:!]")
+MIN_INLINE_TOKENS = 5
 _NAMES = [name for base in DISPLAY_ENVIRONMENTS for name in (base, base + "*")]
 _END_PATTERNS = {name: re.compile(rf"\\end\s*+\{{{re.escape(name)}\}}") for name in _NAMES} | {
     "\\[": re.compile(r"(?<!\\)(?:\\\\)*+\\\]"),
@@ -70,6 +59,7 @@ class Section:
     title: str
     level: int
     latex: str = ""
+    epoch: int = 0  # index of the macro table that holds at its end
 
     @cached_property
     def text(self) -> str:
@@ -82,21 +72,24 @@ class Equation:
     """A display equation of a document."""
 
     environment: str  # "align*", "DISPLAY" for \\[ \\] and $$, "eqkinmathml"
-    body: str  # without label and numbering commands
+    body: str  # without labels, numbers, final punctuation and text
     section: int  # index into Document.sections
-    mark: int  # number of marks before its own in the section
+    mark: int  # number of marks before its own in the section; of an inline formula its offset in the section
     label: str = ""
     epoch: int = 0  # index of the macro table that holds here
+    printed: str = ""  # its number: "3.6"
+    whole: int = -1  # of a row: index of its display in Document.equations
+    spans: str = ""  # of a row: where it is in the body of its display
+    inline: bool = False
 
 
 @dataclass
 class Document:
     """The outline of a document."""
 
-    title: str = ""
-    authors: list[str] = field(default_factory=list)
+    about: TitlePage = field(default_factory=TitlePage)
     sections: list[Section] = field(default_factory=list)
-    equations: list[Equation] = field(default_factory=list)
+    equations: list[Equation] = field(default_factory=list)  # displays, then rows, then inline formulas
     packages: list[str] | None = None  # None: the text has no preamble
     macros: list[dict[str, Macro]] = field(default_factory=list)  # one table per epoch
     cites: list[str] = field(default_factory=list)
@@ -104,9 +97,18 @@ class Document:
 
 
 def parse(
-    text: str, styles: list[str] | None = None, bibliographies: list[str] | None = None, *, limits: Limits = LIMITS
+    text: str,
+    styles: list[str] | None = None,
+    bibliographies: list[str] | None = None,
+    *,
+    rows: bool = False,
+    inline: bool = False,
+    limits: Limits = LIMITS,
 ) -> Document:
-    """Read a LaTeX document (or a text that looks like one) with its local styles and bibliographies."""
+    """Read a LaTeX document (or a text that looks like one) with its local styles and bibliographies.
+
+    With `rows`, the rows of displays are equations too; with `inline`, also inline formulas that say something.
+    """
     text = expand_environment_commands(strip_comments(text.replace(EQUATION_MARK, " ")))
     style = strip_comments("\n".join(styles or []))
     document = Document(cites=find_cited_ids(text, bibliographies or []))
@@ -130,17 +132,11 @@ def parse(
             table.setdefault(macro.name, _resolve_alias(macro, table))
     document.macros = [table]
     body, changes = expand_structural(body, table, environments, [(at, m) for at, m in changes if at >= 0])
-    scanner = Scanner(text)
-    title = _TITLE.search(text)
-    if title:
-        document.title = to_plain_text(_read_heading(scanner, title.end())[0])[:_MAX_TITLE]
-    names: list[str] = []
-    for match in islice(_AUTHOR.finditer(text), 50):
-        written = _ASIDE.sub(" ", _read_heading(scanner, match.end())[0])
-        names += [to_plain_text(re.split(r"\\\\|\n\s*\n", part.strip())[0]) for part in _AND.split(written)]
-    names = [name[:_MAX_AUTHOR] for name in dict.fromkeys(names) if name and not name.isspace()]
-    document.authors = names[:_MAX_AUTHORS]
-    _fill_document(document, body, changes, limits)
+    document.about = read_title_page(text, table)
+    counter = EquationCounter.for_document(text[:begin] + style if begin >= 0 else None)
+    _fill_document(document, body, changes, counter, rows, limits)
+    if inline:
+        _add_inline_formulas(document, limits)
     return document
 
 
@@ -215,24 +211,29 @@ def _remove_definitions(text: str, definitions: list[Definition], begin: int) ->
     return "".join(pieces), changes
 
 
-def _fill_document(document: Document, body: str, changes: list[MacroChange], limits: Limits) -> None:
+def _fill_document(
+    document: Document, body: str, changes: list[MacroChange], counter: EquationCounter, rows: bool, limits: Limits
+) -> None:
     """Add the sections and equations of `body` to the document."""
     sections, tables = document.sections, document.macros
     sections.append(Section("", 0))
     pieces: list[str] = []
+    found_rows: list[Equation] = []
     at, changed, marks = 0, 0, 0
     for start, end, environment, inner in _iter_events(body):
         pieces.append(body[at:start])
+        counter.read_prose(pieces[-1])
         at = end
         if environment.startswith("\\"):
-            sections[-1].latex = "".join(pieces)
+            sections[-1].latex, sections[-1].epoch = "".join(pieces), len(tables) - 1
             pieces.clear()
             marks = 0
-            sections.append(Section(to_plain_text(inner)[:_MAX_TITLE], _HEADING_LEVELS[environment[1:]] + 1))
+            counter.count_heading(environment[1:])
+            level = _HEADING_LEVELS[environment[1:].rstrip("*")] + 1
+            sections.append(Section(clean_heading(inner, tables[-1]), level))
             continue
-        label = _LABEL.search(inner) if "\\label" in inner else None
-        inner = _NUMBERING.sub("", inner).strip()
-        if not inner:
+        display = _read_display(environment, inner, counter)
+        if display is None:
             continue
         if len(document.equations) >= limits.equations_per_paper:
             document.truncated = True
@@ -247,15 +248,75 @@ def _fill_document(document: Document, body: str, changes: list[MacroChange], li
                     tables.pop()
                 tables.append(table)
         pieces.append(EQUATION_MARK)
-        name = label[1].strip() if label else ""
-        document.equations.append(Equation(environment, inner, len(sections) - 1, marks, name, len(tables) - 1))
+        number = len(document.equations)
+        for equation in display:
+            equation.section, equation.mark, equation.epoch = len(sections) - 1, marks, len(tables) - 1
+            equation.whole = number
+        display[0].whole = -1
+        document.equations.append(display[0])
+        found_rows += display[1:] if rows else []
         marks += 1
     pieces.append(body[at:])
-    sections[-1].latex = "".join(pieces)
+    sections[-1].latex, sections[-1].epoch = "".join(pieces), len(tables) - 1
+    document.equations += found_rows
+
+
+def _read_display(environment: str, inner: str, counter: EquationCounter) -> list[Equation] | None:
+    """Return a display and then its rows, without their places in the document; None if it is empty."""
+    if environment == MATHML_ENVIRONMENT:
+        return [Equation(environment, inner.strip(), 0, 0)] if inner.strip() else None
+    inner = strip_arguments(environment, inner)
+    inner, marks = strip_numbering(inner)
+    body = inner.strip()
+    if not body:
+        return None
+    offset = inner.find(body)
+    body, number = strip_trailing(body)
+    if not body:
+        return None
+    rows, begins = split_rows(environment, body)
+    printed: dict[int, str] = {}  # by where a line begins
+    for begin, end in zip(begins, [*begins[1:], len(inner) + 1], strict=True):
+        here = [m for m in marks if begin <= max(m.at - offset, 0) < end]
+        printed[begin] = counter.number_line(environment, here) or (number if end > len(inner) else "")
+    labels = [(max(m.at - offset, 0), m.name) for m in marks if m.kind == "label"]
+    display = Equation(environment, body, 0, 0, labels[0][1] if labels else "")
+    display.printed = next(filter(None, printed.values()), "")
+    found = [display]
+    for row, end in zip(rows, [*(row.begin for row in rows[1:]), len(inner) + 1], strict=False):
+        own = [name for at, name in labels if row.begin <= at < end]
+        numbers = [text for begin, text in printed.items() if row.begin <= begin < end and text]
+        latex = extract_row(body, row.spans)
+        found.append(Equation("DISPLAY", latex, 0, 0, own[0] if own else "", spans=row.spans))
+        found[-1].printed = numbers[-1] if numbers else ""
+    return found
+
+
+def _add_inline_formulas(document: Document, limits: Limits) -> None:
+    """Add the inline formulas that are statements or large, each text once."""
+    seen: set[str] = set()
+    for number, section in enumerate(document.sections):
+        for match in INLINE_FORMULA.finditer(section.latex):
+            body = strip_trailing(match[0].strip("$").removeprefix("\\(").removesuffix("\\)").strip())[0]
+            if body in seen or not is_worth_indexing(body):
+                continue
+            if len(document.equations) >= limits.equations_per_paper:
+                document.truncated = True
+                return
+            seen.add(body)
+            document.equations.append(
+                Equation("DISPLAY", body, number, match.start(), epoch=section.epoch, inline=True)
+            )
+
+
+def is_worth_indexing(formula: str) -> bool:
+    """Return whether an inline formula is worth an entry: it relates at least `MIN_INLINE_TOKENS` symbols."""
+    tokens = _INLINE_TOKEN.findall(formula)
+    return len(tokens) >= MIN_INLINE_TOKENS and RELATION_SIGN.search(formula) is not None
 
 
 def _iter_events(body: str) -> Iterator[tuple[int, int, str, str]]:
-    r"""Yield headings and display equations as (start, end, environment or "\section", content)."""
+    r"""Yield headings and display equations as (start, end, environment or "\section" or "\section*", content)."""
     at = 0
     search = (_EVENT if "$$" in body or _OPENS_INNER.search(body) else _EVENT_WITHOUT_DOLLARS).search
     scanner, endings = Scanner(body), _EndingFinder(body)
@@ -273,12 +334,12 @@ def _iter_events(body: str) -> Iterator[tuple[int, int, str, str]]:
                 at = start + 1
                 continue
             if sign in ("$", "\\("):
-                inline = _INLINE.match(body, start)
+                inline = INLINE_FORMULA.match(body, start)
                 at = inline.end() if inline else at
                 continue
         else:
-            title, at = _read_heading(scanner, at)
-            yield start, at, match[0].rstrip("* \t\r\n\f\v"), title
+            title, at = read_heading(scanner, at)
+            yield start, at, match[0].rstrip(" \t\r\n\f\v"), title
             continue
         span = endings.find(name or sign, at)
         if span is not None:
@@ -310,20 +371,3 @@ class _EndingFinder:
             self.missing.add(name)
             return None
         return (match.end() - 2 if name in ("\\[", "$$") else match.start()), match.end()
-
-
-def _read_heading(scanner: Scanner, at: int) -> tuple[str, int]:
-    """Read the braced argument at `at`, after an optional bracketed one; return it and the index after it."""
-    text = scanner.text
-    at = scanner.skip_space(at)
-    if text[at : at + 1] == "[":
-        end = scanner.find_end(at)
-        at = scanner.skip_space(end) if end > 0 else at + 1
-    if text[at : at + 1] != "{":
-        return "", at
-    end = scanner.find_end(at)
-    if end < 0 or end - at > _MAX_HEADING:
-        line = text.find("\n", at)
-        end = line if line > 0 else len(text)
-        return text[at + 1 : end], end
-    return text[at + 1 : end - 1], end

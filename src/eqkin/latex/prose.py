@@ -1,6 +1,6 @@
 r"""Prose as plain text: LaTeX without its commands.
 
-Inline math stays as it was written (`$...$`), so that both words and symbols can be searched.
+Inline math stays LaTeX, always as `\(...\)`, so that both words and symbols can be searched and math can be shown.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ import re
 import unicodedata
 
 EQUATION_MARK = "\ufffc"  # marks the place of a display equation in the prose
+INLINE_FORMULA = re.compile(
+    r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++\$|\\\((?:[^\\]++|\\(?![()\[\]]).)++\\\)", re.DOTALL
+)
 _CONTEXT_CHARS = 400  # before and after an equation
 
 _DROP_WITH_ARGUMENT = re.compile(
@@ -26,7 +29,7 @@ _ACCENT = re.compile(
 )
 _SYMBOLS = {
     "&": "&", "%": "%", "$": "$", "#": "#", "_": "_", "{": "{", "}": "}", ",": " ", ";": " ", ":": " ", "!": "",
-    " ": " ", "\\": " ", "-": "", "/": "", "@": "", "(": "$", ")": "$",
+    " ": " ", "\\": " ", "-": "", "/": "", "@": "", "(": "(", ")": ")",
 }  # fmt: skip
 _LETTER_COMMANDS = {
     "ss": "ß", "ae": "æ", "AE": "Æ", "oe": "œ", "OE": "Œ", "o": "ø", "O": "Ø", "l": "ł", "L": "Ł", "aa": "å", "AA": "Å",
@@ -54,6 +57,8 @@ _PLAIN_TOKENS = {
 
 def _replace_token(match: re.Match[str]) -> str:
     token = match[0]
+    if token[0] == "$" and len(token) > 1:
+        return rf"\({token[1:-1].strip()}\)"
     if token[0] == "\\":
         word = match[1]
         if word:
@@ -89,8 +94,9 @@ def extract_context(prose: str, mark: int) -> tuple[str, str]:
         return "", ""
     before, after = prose[max(0, at - _CONTEXT_CHARS) : at], prose[at + 1 : at + 1 + _CONTEXT_CHARS]
     before, after = before.rpartition(EQUATION_MARK)[2], after.partition(EQUATION_MARK)[0]
-    if before.count("$") % 2:  # the window cuts an inline formula
-        before = before.partition("$")[2]
-    if after.count("$") % 2:
-        after = after.rpartition("$")[0]
+    # a window may cut an inline formula
+    if before.find(r"\)") >= 0 and not 0 <= before.find(r"\(") < before.find(r"\)"):
+        before = before.partition(r"\)")[2]
+    if after.rfind(r"\(") > after.rfind(r"\)"):
+        after = after.rpartition(r"\(")[0]
     return before.strip(), after.strip()

@@ -28,6 +28,12 @@ _ALIASED = re.compile(rf"\\(end)?({_COMMANDS}|array)(?![A-Za-z])")
 _LET = re.compile(r"\\let\s*\\[A-Za-z]+\s*=?\s*$")
 _EXPANSION_ROUNDS = 3  # a macro may expand to another one
 
+_MAX_EXPANDED = 20_000  # characters of a short text with its macros expanded
+_MACRO_ROUNDS = 5
+_SINGLE_TOKEN = re.compile(r"\\[A-Za-z]+|\\?.", re.DOTALL)
+_CONTROL_WORD_END = re.compile(r"\\[A-Za-z@]+\Z")
+_CONTROL_WORD = re.compile(r"\\[A-Za-z@]+\*?")
+
 MacroChange = tuple[int, Macro]  # offset in the text from which the macro holds
 
 
@@ -115,6 +121,28 @@ def _expand_once(
     return "".join(pieces), moved
 
 
+def expand_macros(text: str, macros: dict[str, Macro]) -> str:
+    """Expand the macros in a short text such as a title; what would grow too much stays as it is."""
+    for _ in range(_MACRO_ROUNDS):
+        scanner, pieces, at = Scanner(text), list[str](), 0
+        while match := _CONTROL_WORD.search(text, at):
+            name = match[0].rstrip("*")
+            macro = macros.get(name)
+            pieces.append(text[at : match.start()])
+            at = match.end()
+            if macro is None or macro.alias or macro.prefix or any(kind[0] in "ud" for kind in macro.args):
+                pieces.append(match[0])
+            else:
+                written, at = _expand_macro(scanner, match.start() + len(name), macro.args, macro.body)
+                is_after_word = written[:1].isalpha() and _CONTROL_WORD_END.search("".join(pieces[-2:])[-50:])
+                pieces.append(f" {written}" if is_after_word else written)
+        expanded = "".join([*pieces, text[at:]])
+        if expanded == text or len(expanded) > _MAX_EXPANDED:
+            break
+        text = expanded
+    return text
+
+
 def _expand_macro(scanner: Scanner, at: int, kinds: tuple[Argument, ...], body: str) -> tuple[str, int]:
     """Return the body with the arguments at `at` filled in, and the index after them."""
     values: list[str] = []
@@ -127,9 +155,9 @@ def _expand_macro(scanner: Scanner, at: int, kinds: tuple[Argument, ...], body: 
         found = scanner.read_bracket(at) if kind[0] == "o" else scanner.read_group(at)
         if found is None and kind[0] in "og":
             found = (kind[1] if len(kind) > 1 else "", at)
-        elif found is None:  # a single token
-            at = scanner.skip_space(at)
-            found = (scanner.text[at : at + 1], at + 1)
+        elif found is None:
+            token = _SINGLE_TOKEN.match(scanner.text, scanner.skip_space(at))
+            found = (token[0], token.end()) if token else ("", at)
         values.append(found[0])
         at = found[1]
     if "#" not in body:

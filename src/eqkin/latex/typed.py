@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from html.entities import html5
 
-from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, to_converter_input
+from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, strip_arguments, to_converter_input
 
 _AMPERSAND = r"&(?:amp;)?"  # some pages are escaped twice
 _ENTITY = re.compile(_AMPERSAND + r"(#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
@@ -128,7 +128,7 @@ def clean_typed_formula(text: str) -> str:
             break
     match = _ENVIRONMENT.fullmatch(text)
     if match and match[1].removesuffix("*") in DISPLAY_ENVIRONMENTS:
-        return to_converter_input(match[1], match[2])
+        return to_converter_input(match[1], strip_arguments(match[1], match[2]))
     return to_converter_input("DISPLAY", text)
 
 

@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
+from eqkin.latex.rows import extract_row
 from eqkin.mathml.converter import ConverterIdentity
 from eqkin.storage import format_checked_json, load_checked_json, write_file
 
@@ -26,7 +27,8 @@ DATABASE_NAME = "library.db"
 FOREST_FOLDER = "forest"
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = "eqkin-library"
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
+_READABLE_VERSIONS = (1,)  # older ones: read as they are, upgraded by the next writer
 _DISK_ERROR = re.compile(r"full|I/O|read-?only|locked|unable to open|permission", re.IGNORECASE)
 _REMEDY = "add the sources to a new library"
 _SCHEMA = """
@@ -39,7 +41,8 @@ CREATE TABLE papers (
     content TEXT NOT NULL,          -- digest of everything stored for this paper
     title TEXT NOT NULL, authors TEXT NOT NULL, year INTEGER, fields TEXT NOT NULL, lang TEXT NOT NULL,
     license TEXT NOT NULL, work TEXT NOT NULL, abstract TEXT NOT NULL, packages TEXT, macros BLOB, notes TEXT NOT NULL,
-    failure TEXT NOT NULL, message TEXT NOT NULL);
+    failure TEXT NOT NULL, message TEXT NOT NULL,
+    doi TEXT NOT NULL DEFAULT '', url TEXT NOT NULL DEFAULT '', cite_key TEXT NOT NULL DEFAULT '');
 CREATE TABLE sections (
     id INTEGER PRIMARY KEY, paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE,
     number INTEGER NOT NULL, level INTEGER NOT NULL, title TEXT NOT NULL,
@@ -47,11 +50,17 @@ CREATE TABLE sections (
 CREATE TABLE equations (
     id INTEGER PRIMARY KEY, paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE,
     section INTEGER NOT NULL REFERENCES sections ON DELETE CASCADE,
-    number INTEGER NOT NULL, mark INTEGER NOT NULL, environment TEXT NOT NULL, label TEXT NOT NULL,
-    latex TEXT NOT NULL,
+    number INTEGER NOT NULL,        -- within the paper: displays in order, then rows, then inline formulas
+    mark INTEGER NOT NULL,          -- which mark of the section it is; of an inline formula its offset in the prose
+    environment TEXT NOT NULL, label TEXT NOT NULL,
+    latex TEXT NOT NULL,            -- empty for a row
     status TEXT NOT NULL,           -- converted, degraded, diagram, failed
     repaired INTEGER NOT NULL, reason TEXT NOT NULL, message TEXT NOT NULL, unknown TEXT NOT NULL,
-    tree INTEGER UNIQUE);
+    tree INTEGER UNIQUE,
+    printed TEXT NOT NULL DEFAULT '',  -- its number as printed: 3.6
+    whole INTEGER,                  -- of a row: the id of its display
+    spans TEXT NOT NULL DEFAULT '', -- of a row: where it is in the LaTeX of its display
+    inline INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE citations (
     paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE, cited TEXT NOT NULL, PRIMARY KEY (paper, cited))
     WITHOUT ROWID;
@@ -63,7 +72,20 @@ CREATE INDEX equations_of_paper ON equations (paper);
 CREATE INDEX equations_of_section ON equations (section);
 CREATE INDEX cited_papers ON citations (cited);
 INSERT INTO state VALUES ('generation', '0');
+PRAGMA user_version = 2;
 """
+_NEW_COLUMNS = {  # since version 1: name, type, default
+    "papers": [(name, "TEXT NOT NULL", "''") for name in ("doi", "url", "cite_key")],
+    "equations": [
+        ("printed", "TEXT NOT NULL", "''"),
+        ("whole", "INTEGER", "NULL"),
+        ("spans", "TEXT NOT NULL", "''"),
+        ("inline", "INTEGER NOT NULL", "0"),
+    ],
+}
+# the LaTeX of the equation `e`, with `FROM equations e` followed by JOIN_WHOLE
+LATEX = "CASE e.spans WHEN '' THEN e.latex ELSE extract_row(w.latex, e.spans) END"
+JOIN_WHOLE = "LEFT JOIN equations w ON w.id = e.whole"
 
 
 @dataclass(frozen=True)
@@ -83,7 +105,7 @@ class LibraryManifest:
 
     def unseal(self) -> LibraryManifest:
         """Return the manifest of a database that is being changed."""
-        return replace(self, sealed=False)
+        return replace(self, sealed=False, version=MANIFEST_VERSION)
 
     def seal(self, generation: int, database: str) -> LibraryManifest:
         """Return the manifest of a finished state of the database."""
@@ -94,7 +116,9 @@ class LibraryManifest:
         """Read from the library's folder; raises `CorruptData`."""
         path = folder / MANIFEST_NAME
         try:
-            data = load_checked_json(path, "manifest", MANIFEST_FORMAT, MANIFEST_VERSION, _REMEDY)
+            data = load_checked_json(
+                path, "manifest", MANIFEST_FORMAT, MANIFEST_VERSION, _REMEDY, older=_READABLE_VERSIONS
+            )
             return cls(ConverterIdentity(**data.pop("converter")), **data)
         except FileNotFoundError as error:
             raise CorruptData(f"{path}: missing; {_REMEDY}") from error
@@ -118,9 +142,27 @@ def connect(path: Path, *, write: bool = False, check_same_thread: bool = True) 
     with translate_sqlite_errors(path):
         connection = open_sqlite(path, write=write, check_same_thread=check_same_thread)
         connection.row_factory = sqlite3.Row
+        connection.create_function("extract_row", 2, extract_row, deterministic=True)
         if write:
             connection.execute("PRAGMA cache_spill = OFF")  # readers are blocked only during the commit
+        elif is_outdated(connection):
+            for table, columns in _NEW_COLUMNS.items():  # what it lacks has its default
+                values = ", ".join(f"{default} AS {name}" for name, _, default in columns)
+                connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *, {values} FROM main.{table}")
     return connection
+
+
+def is_outdated(connection: sqlite3.Connection) -> bool:
+    """Return whether a database has the tables of an older version."""
+    return bool(connection.execute("PRAGMA user_version").fetchone()[0] < MANIFEST_VERSION)
+
+
+def upgrade_tables(connection: sqlite3.Connection) -> None:
+    """Add the columns that a database of an older version lacks, within the caller's transaction."""
+    for table, columns in _NEW_COLUMNS.items():
+        for name, kind, default in columns:
+            connection.execute(f"ALTER TABLE {table} ADD COLUMN {name} {kind} DEFAULT {default}")
+    connection.execute(f"PRAGMA user_version = {MANIFEST_VERSION}")
 
 
 def open_sqlite(path: Path, *, write: bool = False, check_same_thread: bool = True) -> sqlite3.Connection:

@@ -32,6 +32,7 @@ class PaperTask:
     item: SourceItem
     known: str  # the digest that the library has for it, empty if none
     source: str  # what the user added
+    formulas: str = "rows"  # which formulas become equations
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class ShardTask:
     shard: Shard
     source: str
     known: dict[str, str] = field(default_factory=dict)  # digests that the library has for papers from this shard
+    formulas: str = "rows"
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,8 @@ class AddReport:
     papers: int = 0  # added or replaced
     unchanged: int = 0
     failed: Counter[str] = field(default_factory=Counter)  # papers that could not be read, by reason
-    equations: Counter[str] = field(default_factory=Counter)  # by status
+    equations: Counter[str] = field(default_factory=Counter)  # displays, by status
+    more: Counter[str] = field(default_factory=Counter)  # rows and inline formulas with a tree
     problems: list[str] = field(default_factory=list)  # papers and sources that could not be read
     skipped: Counter[str] = field(default_factory=Counter)  # files within sources that were not read, by reason
     peak_bytes: int = 0  # the largest worker's memory
@@ -92,7 +95,11 @@ class AddReport:
             self._add_problem(parsed.failure, parsed.message if named else f"{parsed.origin}: {parsed.message}")
         else:
             self.papers += 1
-            self.equations.update(equation.status for equation in parsed.equations)
+            for equation in parsed.equations:
+                if equation.whole < 0 and not equation.inline:
+                    self.equations[equation.status] += 1
+                elif equation.tree >= 0:
+                    self.more["rows" if equation.whole >= 0 else "inline"] += 1
 
     def _add_problem(self, reason: str, message: str) -> None:
         self.failed[reason] += 1
@@ -146,7 +153,7 @@ def parse_task(parser: str, task: IngestTask) -> list[IngestEvent]:
     end: list[IngestEvent] = []
     try:
         for item in task.shard.iter_members(skip):
-            events.append(_parse_paper_task(PaperTask(item, task.known.get(item.key, ""), task.source)))
+            events.append(_parse_paper_task(PaperTask(item, task.known.get(item.key, ""), task.source, task.formulas)))
     except WorkerEnvironmentError:
         raise
     except Exception as error:  # one surprising shard must not stop the others
@@ -162,7 +169,7 @@ def parse_task(parser: str, task: IngestTask) -> list[IngestEvent]:
 
 
 def _parse_paper_task(task: PaperTask) -> ParsedPaper:
-    parsed = parse_item(task.item, task.known)
+    parsed = parse_item(task.item, task.known, task.formulas)
     parsed.source = task.source
     return parsed
 
@@ -195,6 +202,7 @@ class _Ingest:
     ) -> None:
         self.report = AddReport()
         self._writer, self._executor, self._metadata, self._sources = writer, executor, metadata, sources
+        self._formulas = writer.read_setting("formulas") or "rows"
         opener = open_source_shards if executor.is_remote else open_source
         self._opened = {
             name: opener(source, metadata=metadata, on_skip=self.report.count_skipped)
@@ -212,7 +220,7 @@ class _Ingest:
                 for part in parts:
                     if isinstance(part, SourceItem):
                         item = _preload(part) if is_local else part
-                        batch.append(PaperTask(item, self._writer.find_digest(part.key), source))
+                        batch.append(PaperTask(item, self._writer.find_digest(part.key), source, self._formulas))
                         n_bytes += part.size
                         if len(batch) < self._executor.batch_size and n_bytes < _BATCH_BYTES:
                             continue
@@ -221,7 +229,7 @@ class _Ingest:
                         batch, n_bytes = [], 0
                     if isinstance(part, Shard):
                         origin = display_path(part.path)
-                        yield ShardTask(part, source, self._writer.find_member_digests(origin))
+                        yield ShardTask(part, source, self._writer.find_member_digests(origin), self._formulas)
         if batch:
             yield batch
 
@@ -232,7 +240,7 @@ class _Ingest:
             return
         with self._reporting_errors():
             for item in task.shard.iter_items(self.report.count_skipped):
-                yield [PaperTask(item, self._writer.find_digest(item.key), task.source)]
+                yield [PaperTask(item, self._writer.find_digest(item.key), task.source, self._formulas)]
 
     @contextmanager
     def _reporting_errors(self) -> Iterator[None]:
@@ -269,7 +277,8 @@ class _Ingest:
             with suppress(EqkinError):  # reported when the source was read first
                 for item in open_source(self._sources[source], metadata=self._metadata):
                     if item.key in stale:
-                        self._add_paper(_parse_paper_task(PaperTask(item, self._writer.find_digest(item.key), source)))
+                        known = self._writer.find_digest(item.key)
+                        self._add_paper(_parse_paper_task(PaperTask(item, known, source, self._formulas)))
 
 
 def _preload(item: SourceItem) -> SourceItem:

@@ -9,8 +9,9 @@ import errno
 import html
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
+from operator import attrgetter
 
 import orjson
 import zstandard
@@ -19,6 +20,8 @@ from eqkin.errors import EqkinError, LimitReached, StorageFailed
 from eqkin.executor import UNREADABLE, WorkerEnvironmentError
 from eqkin.latex import Document, parse
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
+from eqkin.latex.language import detect_language, normalise_language
+from eqkin.latex.titles import clean_authors, clean_title
 from eqkin.mathml import formulas
 from eqkin.mathml.converter import Converter, get_converter_identity
 from eqkin.sources.paper import Paper, SourceItem, hash_paper, hash_parts
@@ -26,8 +29,10 @@ from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import to_bytes
 from eqkin.trees.mathml import parse_mathml, to_forest
 
-PARSER_VERSION = "2"  # raise it when the same source would give other content
+PARSER_VERSION = "3"  # raise it when the same source would give other content
+FORMULAS = ("displays", "rows", "inline")  # displays as a whole; also their rows; also inline formulas
 _TEX_ANNOTATION = re.compile(r'<annotation[^>]*encoding="application/x-(?:la)?tex"[^>]*>(.*?)</annotation>', re.DOTALL)
+_COMMON_FILE_NAMES = frozenset("main paper ms article manuscript root thesis draft index readme notes report".split())
 # Errors of one machine's disk or network drive that another machine may not have.
 _MACHINE_ERROR_NAMES = (
     *("ENOSPC", "EDQUOT", "EROFS", "EIO", "ESTALE", "EMFILE", "ENFILE", "ETIMEDOUT", "ENOTCONN", "EHOSTDOWN"),
@@ -52,6 +57,10 @@ class ParsedEquation:
     message: str = ""
     unknown: str = ""  # commands that KaTeX does not know
     tree: int = -1  # position in the paper's forest, -1 for none
+    printed: str = ""  # its number as printed
+    whole: int = -1  # of a row: the number of its display
+    spans: str = ""  # of a row: where it is in the LaTeX of its display
+    inline: bool = False
 
 
 @dataclass
@@ -77,32 +86,38 @@ class ParsedPaper:
     peak_bytes: int = 0  # memory of the process that parsed it
 
 
+# Content that version 1 knew has the digest that version 1 gave it.
+_FIRST_FIELDS = tuple(f.name for f in fields(ParsedEquation) if f.name not in ("printed", "whole", "spans", "inline"))
+_get_first_fields = attrgetter(*_FIRST_FIELDS)
+
+
 @cache
 def get_converter() -> Converter:
     """Return this process's converter."""
     return Converter()
 
 
-def parse_item(item: SourceItem, known: str = "") -> ParsedPaper:
+def parse_item(item: SourceItem, known: str = "", formulas: str = "rows") -> ParsedPaper:
     """Load and parse one source item. Bad input gives a paper with `failure` set.
 
     Args:
         item: what to parse.
         known: the digest that the library has for it, empty if none.
+        formulas: which formulas become equations, one of `FORMULAS`.
 
     Raises:
         WorkerEnvironmentError: the machine is at fault (`is_machine_fault`).
     """
-    digest = _add_version(item.digest) if item.digest else ""
+    digest = _add_version(item.digest, formulas) if item.digest else ""
     if digest and digest == known:
         return ParsedPaper(item.key, item.origin, digest, unchanged=True)
     try:
         paper = item.load()
         if not digest:
-            digest = _add_version(hash_paper(paper))
+            digest = _add_version(hash_paper(paper), formulas)
             if digest == known:
                 return ParsedPaper(item.key, item.origin, digest, unchanged=True)
-        parsed = parse_paper(paper, digest)
+        parsed = parse_paper(paper, digest, formulas)
     except (RecursionError, MemoryError) as error:
         parsed = make_failed_paper(item.key, item.origin, "limit: memory", repr(error), digest)
     except Exception as error:  # one surprising paper must not stop the others
@@ -135,27 +150,30 @@ def make_failed_paper(key: str, origin: str, reason: str, message: str, digest: 
     return parsed
 
 
-def _add_version(digest: str) -> str:
-    return f"{PARSER_VERSION}.{get_converter_identity().version}.{digest}"
+def _add_version(digest: str, chosen: str) -> str:
+    return f"{PARSER_VERSION}{'' if chosen == 'rows' else chosen}.{get_converter_identity().version}.{digest}"
 
 
 def _classify_error(error: EqkinError) -> str:
     return "limit" if isinstance(error, LimitReached) else UNREADABLE
 
 
-def parse_paper(paper: Paper, digest: str) -> ParsedPaper:
-    """Find sections, equations and citations of a paper and convert its equations."""
-    document = parse(paper.text, paper.styles, paper.bibliography)
+def parse_paper(paper: Paper, digest: str, chosen: str = "rows") -> ParsedPaper:
+    """Find sections, equations and citations of a paper and convert its equations; `chosen` is one of `FORMULAS`."""
+    document = parse(paper.text, paper.styles, paper.bibliography, rows=chosen != "displays", inline=chosen == "inline")
     equations, forest = convert_document(document)
-    paper.authors = paper.authors or document.authors
     # The macros are kept so that the LaTeX can be converted again without its source.
     macros = document.macros[0] if document.macros else {}
+    about = document.about
+    paper.authors = clean_authors(paper.authors) or about.authors
+    paper.year, paper.doi = paper.year or about.year, paper.doi or about.doi
+    paper.lang = normalise_language(paper.lang) or detect_language(paper.text) or about.lang
     parsed = ParsedPaper(
         paper.key,
         paper.origin,
         digest,
         paper,
-        title=paper.title or document.title,
+        title=clean_title(paper.title, macros) or about.title or _name_document(document, paper),
         packages=document.packages,
         macros=zstandard.compress(orjson.dumps(list(macros.values())), 1) if macros else b"",
         sections=[(section.level, section.title, section.latex) for section in document.sections],
@@ -171,10 +189,29 @@ def parse_paper(paper: Paper, digest: str) -> ParsedPaper:
     return parsed
 
 
+def _name_document(document: Document, paper: Paper) -> str:
+    """Return a title for a document without one: its only chapter or section, or else its file."""
+    for level in (2, 3):
+        headings = [section.title for section in document.sections if section.level == level and section.title]
+        if len(headings) == 1:
+            return headings[0]
+        if headings:
+            break
+    parts = (paper.origin or paper.key).replace("!", "/").rstrip("/").split("/")
+    stem = re.sub(r"(?<=.)(?:\.[A-Za-z]{1,8}){1,2}\Z", "", parts[-1])
+    return f"{parts[-2]}/{stem}" if stem.lower() in _COMMON_FILE_NAMES and len(parts) > 1 and parts[-2] else stem
+
+
 def convert_document(document: Document) -> tuple[list[ParsedEquation], Forest]:
     """Convert a document's equations, each with the macros that are defined at its position."""
     equations = [
-        ParsedEquation(e.section, number, e.mark, e.environment, e.label, e.body, "failed")
+        ParsedEquation(
+            *(e.section, number, e.mark, e.environment, e.label, e.body, "failed"),
+            printed=e.printed,
+            whole=e.whole,
+            spans=e.spans,
+            inline=e.inline,
+        )
         for number, e in enumerate(document.equations)
     ]
     builder, n_trees = ForestBuilder(), 0
@@ -234,8 +271,14 @@ def compute_content_digest(parsed: ParsedPaper) -> str:
     about = [paper.kind, paper.authors, paper.year, paper.fields, paper.lang, paper.license, paper.group]
     described = [
         *(parsed.key, parsed.origin, parsed.title, *about, paper.abstract, paper.notes),
-        *(parsed.packages, parsed.sections, parsed.cites, parsed.failure, parsed.message, parsed.equations),
+        *(parsed.packages, parsed.sections, parsed.cites, parsed.failure, parsed.message),
+        [dict(zip(_FIRST_FIELDS, _get_first_fields(e), strict=True)) for e in parsed.equations],
     ]
+    added = [(e.printed, e.whole, e.spans, e.inline) for e in parsed.equations]
+    if any(map(any, ((printed, whole >= 0, inline) for printed, whole, _, inline in added))):
+        described.append(added)
+    if paper.doi or paper.url or paper.cite_key:
+        described.append([paper.doi, paper.url, paper.cite_key])
     forest = b"" if parsed.forest is None else to_bytes(parsed.forest)
     return hash_parts(orjson.dumps(described, default=str), parsed.macros, forest)
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from eqkin.library.database import FOREST_FOLDER
+from eqkin.library.database import FOREST_FOLDER, JOIN_WHOLE, LATEX
 from eqkin.library.files import LibraryFiles
 from eqkin.trees.forest import Forest, open_forest
 
@@ -62,14 +62,6 @@ def has_equations(library: LibraryFiles) -> bool:
     return bool(_select(library, "SELECT 1 FROM equations WHERE tree IS NOT NULL LIMIT 1"))
 
 
-def count_equations(library: LibraryFiles) -> tuple[int, int]:
-    """Return the number of converted equations and of papers that contain one."""
-    ((equations, papers),) = _select(
-        library, "SELECT count(*), count(DISTINCT paper) FROM equations WHERE tree IS NOT NULL"
-    )
-    return equations, papers
-
-
 def list_contents(library: LibraryFiles, *, failed: bool = True) -> dict[str, str]:
     """Return the digest of each paper's content by the paper's key; without `failed`, only of papers that were read."""
     where = "" if failed else "WHERE failure = ''"
@@ -94,7 +86,7 @@ def list_equation_sources(library: LibraryFiles) -> list[tuple[str, int, int, st
     """Return paper's key, number, section's id and LaTeX of every converted equation."""
     return _select(
         library,
-        "SELECT p.key, e.number, e.section, e.latex FROM equations e JOIN papers p ON p.id = e.paper "
+        f"SELECT p.key, e.number, e.section, {LATEX} FROM equations e JOIN papers p ON p.id = e.paper {JOIN_WHOLE} "
         "WHERE e.status IN ('converted', 'degraded') AND e.tree IS NOT NULL",
     )
 
@@ -197,7 +189,7 @@ def read_corpus(library: LibraryFiles) -> Iterator[CorpusTables]:
             papers = list(map(tuple, connection.execute("SELECT id, key, work FROM papers")))
             equations = connection.execute(
                 "SELECT paper, section, number, tree, mark FROM equations "
-                "WHERE status IN ('converted', 'degraded') AND tree IS NOT NULL"
+                "WHERE status IN ('converted', 'degraded') AND tree IS NOT NULL AND whole IS NULL AND NOT inline"
             )
             table = np.fromiter(chain.from_iterable(equations), np.int64).reshape(-1, 5)
             citations = connection.execute(

@@ -16,24 +16,35 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import orjson
+import zstandard
 
 from eqkin.errors import BadInput
-from eqkin.latex.prose import EQUATION_MARK, extract_context, to_plain_text
+from eqkin.latex.macros import Macro
+from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, extract_context, to_plain_text
+from eqkin.latex.structural import expand_macros
 from eqkin.library import LibraryFiles
+from eqkin.library.database import JOIN_WHOLE, LATEX
 from eqkin.trees.mathml import Node, to_mathml
 
 _CONTEXT_CHARS = 3_000  # characters of LaTeX around an equation that are read as prose
-_PAPER_COLUMNS = "p.id AS paper_id, p.key, p.title AS paper_title, p.authors, p.year, p.fields, p.origin, p.lang"
+_PAPER_COLUMNS = (
+    "p.id AS paper_id, p.key, p.title AS paper_title, p.authors, p.year, p.fields, p.origin, p.lang, p.doi, p.url, "
+    "p.cite_key"
+)
 _SELECT_EQUATIONS = f"""
-SELECT e.tree, e.number, e.mark, e.latex, e.label, e.section, s.title AS heading, s.latex AS prose, {_PAPER_COLUMNS}
-FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section
+SELECT e.tree, e.number, e.mark, {LATEX} AS latex, e.label, e.printed, w.number AS whole, e.inline, e.section,
+    s.title AS heading, s.latex AS prose, p.macros, {_PAPER_COLUMNS}
+FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section {JOIN_WHOLE}
 """
 _SELECT_REFS = (
-    "SELECT e.tree, p.key, e.number, e.latex, p.year, p.fields, p.lang FROM equations e JOIN papers p ON p.id = e.paper"
+    f"SELECT e.tree, p.key, e.number, {LATEX}, p.year, p.fields, p.lang, coalesce(w.number, -1) FROM equations e "
+    f"JOIN papers p ON p.id = e.paper {JOIN_WHOLE}"
 )
-_SELECT_EXPORT = """
-SELECT e.*, p.key, p.title, p.authors, p.year, p.fields, s.title AS heading, s.latex AS prose
-FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section
+_SELECT_EXPORT = f"""
+SELECT e.tree, e.number, e.mark, e.environment, e.label, e.status, e.repaired, e.reason, e.message, e.printed, e.inline,
+    e.section, {LATEX} AS latex, w.number AS whole, p.key, p.title, p.authors, p.year, p.fields, p.macros,
+    s.title AS heading, s.latex AS prose
+FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section {JOIN_WHOLE}
 WHERE p.id = ? AND (? OR e.tree IS NOT NULL) ORDER BY e.number
 """
 
@@ -64,6 +75,9 @@ class PaperRecord:
     fields: tuple[str, ...]
     origin: str  # where it was read from
     lang: str = ""  # "en"
+    doi: str = ""
+    url: str = ""  # where it can be read: at arXiv, by its DOI, or where its source says
+    cite_key: str = ""  # of its entry in the user's bibliography
 
 
 @dataclass(frozen=True)
@@ -79,6 +93,9 @@ class EquationRecord:
     before: str  # the text just before it
     after: str
     paper: PaperRecord
+    printed: str = ""  # its number as printed: "3.6"
+    whole: str | None = None  # of a row: the id of its display
+    inline: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,6 +118,12 @@ class EquationRef:
     year: int | None
     fields: tuple[str, ...]
     lang: str = ""
+    whole: int = -1  # of a row: the number of its display, -1 for none
+
+    @property
+    def family(self) -> int:
+        """The number of the display that this equation is, or is a row of."""
+        return self.number if self.whole < 0 else self.whole
 
     @property
     def name(self) -> str:
@@ -243,7 +266,7 @@ def get_refs(library: LibraryFiles, trees: Iterable[int]) -> dict[int, EquationR
     rows = library.connection.execute(
         f"{_SELECT_REFS} WHERE e.tree IN (SELECT value FROM json_each(?))", (_to_json(map(int, trees)),)
     ).fetchall()
-    return {row[0]: EquationRef(row[0], row[1], row[2], row[3], row[4], _parse_names(row[5]), row[6]) for row in rows}
+    return {row[0]: EquationRef(*tuple(row)[:5], _parse_names(row[5]), row[6], row[7]) for row in rows}
 
 
 def count_by_paper(library: LibraryFiles, trees: Iterable[int], filters: Filters) -> list[PaperCount]:
@@ -289,7 +312,7 @@ def get_equation(library: LibraryFiles, name: str) -> EquationRecord:
     key, _, last = name.rpartition("#")
     where, value = ("e.number = ?", int(last)) if last.isdecimal() and len(last) < 10 else ("e.label = ?", last)
     row = library.connection.execute(
-        f"{_SELECT_EQUATIONS} WHERE p.key = ? AND {where} ORDER BY e.number LIMIT 1", (key, value)
+        f"{_SELECT_EQUATIONS} WHERE p.key = ? AND {where} ORDER BY e.whole IS NULL, e.number LIMIT 1", (key, value)
     ).fetchone()
     if row is None:
         raise BadInput(f"the library has no equation {name[:200]!r}; an id is PAPER#NUMBER, as a search prints it")
@@ -309,7 +332,8 @@ def get_paper_page(library: LibraryFiles, key: str) -> PaperPage:
         raise BadInput(f"the library has no paper {key[:200]!r}")
     paper = _build_paper(head)
     rows = library.connection.execute(
-        f"{_SELECT_EQUATIONS} WHERE e.paper = ? ORDER BY s.number, e.number", (head["paper_id"],)
+        f"{_SELECT_EQUATIONS} WHERE e.paper = ? AND e.whole IS NULL AND NOT e.inline ORDER BY s.number, e.number",
+        (head["paper_id"],),
     ).fetchall()
     sections: dict[int, tuple[str, list[EquationRecord]]] = {}
     for row in rows:
@@ -328,14 +352,26 @@ def _build_paper(row: sqlite3.Row) -> PaperRecord:
         _parse_names(row["fields"]),
         row["origin"],
         row["lang"],
+        row["doi"],
+        make_url(row["key"], row["doi"], row["url"]),
+        row["cite_key"],
     )
+
+
+def make_url(key: str, doi: str, url: str) -> str:
+    """Return where a paper can be read, "" if only its file is known."""
+    if key.startswith("arxiv:"):
+        return f"https://arxiv.org/abs/{key.removeprefix('arxiv:')}"
+    return f"https://doi.org/{doi}" if doi else url
 
 
 def _build_equation(
     library: LibraryFiles, row: sqlite3.Row, paper: PaperRecord, node: Node | None = None
 ) -> EquationRecord:
     tree = row["tree"]
-    before, after = read_context(row["prose"], row["mark"])
+    before, after = read_context(
+        row["prose"], row["mark"], inline=bool(row["inline"]), macros=load_macros(row["macros"])
+    )
     return EquationRecord(
         id=f"{paper.key}#{row['number']}",
         tree=-1 if tree is None else tree,
@@ -346,24 +382,54 @@ def _build_equation(
         before=before,
         after=after,
         paper=paper,
+        printed=row["printed"],
+        whole=None if row["whole"] is None else f"{paper.key}#{row['whole']}",
+        inline=bool(row["inline"]),
     )
 
 
-def read_context(latex: str, mark: int) -> tuple[str, str]:
-    """Return the text before and after an equation; reads only up to its neighbours, not the whole section."""
-    at = -1
-    for _ in range(mark + 1):
-        at = latex.find(EQUATION_MARK, at + 1)
-        if at < 0:
-            return "", ""
-    start, end = latex.rfind(EQUATION_MARK, 0, at) + 1, latex.find(EQUATION_MARK, at + 1)
+def read_context(
+    latex: str, mark: int, macros: Mapping[str, Macro] | None = None, *, inline: bool = False
+) -> tuple[str, str]:
+    """Return the text before and after an equation; reads only up to its neighbours, not the whole section.
+
+    Args:
+        latex: the section's prose, with a mark in the place of each display.
+        mark: the number of its mark; of an inline formula its offset.
+        macros: the macros of the paper; they are expanded in the text.
+        inline: it is an inline formula.
+    """
+    if inline:
+        found = INLINE_FORMULA.match(latex, mark)
+        at, end_at = mark, found.end() if found else -1
+    else:
+        at = -1
+        for _ in range(mark + 1):
+            at = latex.find(EQUATION_MARK, at + 1)
+            if at < 0:
+                break
+        end_at = at + 1
+    if at < 0 or end_at < 0:
+        return "", ""
+    start, end = latex.rfind(EQUATION_MARK, 0, at) + 1, latex.find(EQUATION_MARK, end_at)
     end = end if end >= 0 else len(latex)
     if at - start > _CONTEXT_CHARS:  # cut between paragraphs, so that no inline formula loses its first half
         start = max(latex.find("\n\n", at - _CONTEXT_CHARS, at), at - _CONTEXT_CHARS)
-    if end - at > _CONTEXT_CHARS:
-        paragraph = latex.rfind("\n\n", at, at + _CONTEXT_CHARS)
-        end = paragraph if paragraph > 0 else at + _CONTEXT_CHARS
-    return extract_context(to_plain_text(latex[start:end]), 0)
+    if end - end_at > _CONTEXT_CHARS:
+        paragraph = latex.rfind("\n\n", end_at, end_at + _CONTEXT_CHARS)
+        end = paragraph if paragraph > 0 else end_at + _CONTEXT_CHARS
+    text = latex[start:at] + EQUATION_MARK + latex[end_at:end]
+    return extract_context(to_plain_text(expand_macros(text, macros) if macros else text), 0)
+
+
+@lru_cache(maxsize=256)
+def load_macros(packed: bytes) -> dict[str, Macro]:
+    """Return the macros of a paper by name, as they are stored."""
+    if not packed:
+        return {}
+    listed = orjson.loads(zstandard.decompress(packed))
+    macros = (Macro(**entry | {"args": tuple(map(tuple, entry["args"]))}) for entry in listed)
+    return {macro.name: macro for macro in macros}
 
 
 def _to_json(values: Iterable[int | str]) -> str:
@@ -375,15 +441,14 @@ def export_equations(library: LibraryFiles, *, failed: bool = False, mathml: boo
     with library.translate_errors():
         papers = [row[0] for row in library.connection.execute("SELECT id FROM papers ORDER BY id").fetchall()]
         for paper in papers:  # one at a time, so that no reader's cursor stays open and keeps a writer waiting
-            prose: dict[int, str] = {}
             for row in library.connection.execute(_SELECT_EXPORT, (paper, failed)).fetchall():
-                if row["section"] not in prose:
-                    prose[row["section"]] = to_plain_text(row["prose"])
-                yield _describe_equation(library, row, prose[row["section"]], mathml)
+                yield _describe_equation(library, row, mathml)
 
 
-def _describe_equation(library: LibraryFiles, row: sqlite3.Row, prose: str, mathml: bool) -> dict[str, Any]:
-    before, after = extract_context(prose, row["mark"])
+def _describe_equation(library: LibraryFiles, row: sqlite3.Row, mathml: bool) -> dict[str, Any]:
+    before, after = read_context(
+        row["prose"], row["mark"], inline=bool(row["inline"]), macros=load_macros(row["macros"])
+    )
     described = {
         "id": f"{row['key']}#{row['number']}",
         "paper": row["key"],
@@ -393,6 +458,9 @@ def _describe_equation(library: LibraryFiles, row: sqlite3.Row, prose: str, math
         "fields": orjson.loads(row["fields"]),
         "section": row["heading"],
         "label": row["label"],
+        "printed": row["printed"],
+        "whole": None if row["whole"] is None else f"{row['key']}#{row['whole']}",
+        "inline": bool(row["inline"]),
         "environment": row["environment"],
         "latex": row["latex"],
         "status": row["status"],

@@ -16,7 +16,7 @@ _MAX_UNKNOWN_COMMANDS = 50  # that are listed
 
 
 def compute_statistics(library: LibraryFiles) -> dict[str, Any]:
-    """Count papers, equations by outcome, reasons of failures, fields, kinds, languages, nodes and bytes on disk."""
+    """Count papers, displays by outcome, rows, inline formulas, failures, fields, kinds, languages, nodes and bytes."""
     execute = library.connection.execute
 
     def count(query: str) -> int:
@@ -26,7 +26,8 @@ def compute_statistics(library: LibraryFiles) -> dict[str, Any]:
         return dict(sorted(map(tuple, execute(query)), key=lambda pair: (-pair[1], pair[0])))
 
     with library.translate_errors():
-        status = count_groups("SELECT status, count(*) FROM equations GROUP BY 1")
+        displays = "whole IS NULL AND NOT inline"
+        status = count_groups(f"SELECT status, count(*) FROM equations WHERE {displays} GROUP BY 1")
         fields: Counter[str] = Counter()
         for (value,) in execute("SELECT fields FROM papers WHERE failure = ''"):
             names = orjson.loads(value)
@@ -47,9 +48,13 @@ def compute_statistics(library: LibraryFiles) -> dict[str, Any]:
                 "found": sum(n for name, n in status.items() if name != "diagram"),
                 "converted": status.get("converted", 0) + status.get("degraded", 0),
                 "degraded": status.get("degraded", 0),
-                "repaired": count("SELECT count(*) FROM equations WHERE repaired AND tree IS NOT NULL"),
+                "repaired": count(f"SELECT count(*) FROM equations WHERE {displays} AND repaired AND tree IS NOT NULL"),
                 "diagrams": status.get("diagram", 0),
-                "failed": count_groups("SELECT reason, count(*) FROM equations WHERE status = 'failed' GROUP BY 1"),
+                "rows": count("SELECT count(*) FROM equations WHERE whole IS NOT NULL AND tree IS NOT NULL"),
+                "inline": count("SELECT count(*) FROM equations WHERE inline AND tree IS NOT NULL"),
+                "failed": count_groups(
+                    f"SELECT reason, count(*) FROM equations WHERE {displays} AND status = 'failed' GROUP BY 1"
+                ),
             },
             "unknown_commands": dict(commands.most_common(_MAX_UNKNOWN_COMMANDS)),
             "fields": dict(fields.most_common()),

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.library.database import DATABASE_NAME, FOREST_FOLDER, read_generation
+from eqkin.library.database import DATABASE_NAME, FOREST_FOLDER, JOIN_WHOLE, LATEX, read_generation
 from eqkin.library.files import LibraryFiles
 from eqkin.library.judgements import LocalJudgements
 from eqkin.library.parsing import ParsedEquation, ParsedPaper, compute_content_digest, make_failed_paper
@@ -144,6 +144,9 @@ def _load_paper(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[Parse
         row["license"],
         row["work"],
         row["abstract"],
+        row["doi"],
+        row["url"],
+        row["cite_key"],
         notes=orjson.loads(row["notes"]),
     )
     sections = connection.execute(
@@ -153,11 +156,13 @@ def _load_paper(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[Parse
     equations: list[ParsedEquation] = []
     trees: list[int] = []
     rows = connection.execute(
-        "SELECT section, number, mark, environment, label, latex, status, repaired, reason, message, unknown, tree "
-        "FROM equations WHERE paper = ? ORDER BY number",
+        f"SELECT e.section, e.number, e.mark, e.environment, e.label, {LATEX} AS latex, e.status, e.repaired, "
+        "e.reason, e.message, e.unknown, e.tree, e.printed, coalesce(w.number, -1) AS whole, e.spans, e.inline "
+        f"FROM equations e {JOIN_WHOLE} WHERE e.paper = ? ORDER BY e.number",
         (row["id"],),
     )
     for e in map(dict, rows):
+        e["inline"] = bool(e["inline"])
         tree = -1 if e["tree"] is None else len(trees)
         trees += [] if e["tree"] is None else [e["tree"]]
         changed = {"section": number_of[e["section"]], "repaired": bool(e["repaired"]), "tree": tree}

@@ -67,6 +67,9 @@ class LibraryWriter:
             self.connection = database.connect(self.folder / DATABASE_NAME, write=True)
             try:
                 self._delete_unused_files()
+                if database.is_outdated(self.connection):
+                    with self._begin_transaction():
+                        database.upgrade_tables(self.connection)
             except BaseException:
                 self.connection.close()
                 raise
@@ -97,6 +100,17 @@ class LibraryWriter:
     def _make_storage_error(self, error: OSError) -> StorageFailed:
         name = error.filename or self.folder
         return StorageFailed(f"{name}: {error.strerror or error}; what was committed is intact")
+
+    def read_setting(self, name: str) -> str:
+        """Return a setting of the library, "" if it was never set."""
+        row = self.connection.execute("SELECT value FROM state WHERE key = ?", (name,)).fetchone()
+        return str(row[0]) if row else ""
+
+    def save_setting(self, name: str, value: str) -> None:
+        """Change a setting of the library."""
+        if self.read_setting(name) != value:
+            with self._begin_transaction():
+                self.connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
 
     def find_digest(self, key: str) -> str:
         """Return the digest of a paper in the library or in the batch; "" if it is in neither, or failed."""
@@ -192,7 +206,7 @@ class LibraryWriter:
         execute("DELETE FROM papers WHERE key = ?", (parsed.key,))
         paper = parsed.paper or Paper(parsed.key, "")
         cursor = execute(
-            "INSERT INTO papers VALUES (NULL" + ", ?" * 19 + ")",
+            "INSERT INTO papers VALUES (NULL" + ", ?" * 22 + ")",
             (
                 parsed.key,
                 parsed.origin,
@@ -213,6 +227,9 @@ class LibraryWriter:
                 _encode_json(paper.notes),
                 parsed.failure,
                 parsed.message,
+                paper.doi,
+                paper.url,
+                paper.cite_key,
             ),
         )
         owner = cursor.lastrowid
@@ -220,23 +237,29 @@ class LibraryWriter:
             execute("INSERT INTO sections VALUES (NULL, ?, ?, ?, ?, ?)", (owner, number, *section)).lastrowid
             for number, section in enumerate(parsed.sections)
         ]
+        (last,) = execute("SELECT coalesce(max(id), 0) FROM equations").fetchone()
         self.connection.executemany(
-            "INSERT INTO equations VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO equations VALUES (?" + ", ?" * 17 + ")",
             [
                 (
+                    last + 1 + e.number,
                     owner,
                     sections[e.section],
                     e.number,
                     e.mark,
                     e.environment,
                     e.label,
-                    e.latex,
+                    "" if e.spans else e.latex,
                     e.status,
                     e.repaired,
                     e.reason,
                     e.message,
                     e.unknown,
                     None if e.tree < 0 else first + e.tree,
+                    e.printed,
+                    None if e.whole < 0 else last + 1 + e.whole,
+                    e.spans,
+                    e.inline,
                 )
                 for e in parsed.equations
             ],

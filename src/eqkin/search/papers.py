@@ -78,7 +78,7 @@ def read_draft(source: str, encoder: Encoder) -> QueryPaper:
 
     builder, equations, keys, problems = ForestBuilder(), list[EquationRecord](), set[str](), list[str]()
     for item in open_source(source):
-        parsed = parse_item(item, "")
+        parsed = parse_item(item, "", "displays")
         keys.add(parsed.key)
         if parsed.forest is None:
             problems.append(parsed.message)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from xml.sax.saxutils import escape, quoteattr
 
 from eqkin.errors import BadInput
+from eqkin.latex.titles import find_doi, find_year
 from eqkin.limits import LIMITS
 from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.sources.paper import Paper
@@ -104,6 +105,8 @@ class _PageConverter:
         self._captured: tuple[str, int, int] | None = None  # what is captured, depth, where its text starts
         self._script = ""
         self._title = self._heading_title = self._arxiv_id = self._lang = ""
+        self._year: int | None = None
+        self._doi = self._url = ""
         self._authors: list[str] = []
         self._persons: list[str] = []
         self._notes: list[str] = []
@@ -275,12 +278,18 @@ class _PageConverter:
             self._lang = attributes.get("lang") or attributes.get("xml:lang") or ""
         name = attributes.get("name", "").lower()
         content = attributes.get("content", "").strip()
-        if name == "citation_title" and content:
+        if name in ("citation_title", "dc.title") and content:
             self._title = content
-        elif name in ("citation_author", "author") and content:
-            self._authors.append(content)
+        elif name in ("citation_author", "author", "dc.creator") and content:
+            self._authors.append(_reorder_name(content))
+        elif name in ("citation_date", "citation_publication_date", "dc.date", "date") and not self._year:
+            self._year = find_year(content)
+        elif name in ("citation_doi", "dc.identifier"):
+            self._doi = self._doi or find_doi(content)
         elif name == "citation_arxiv_id":
             self._arxiv_id = content
+        if tag.name == "link" and attributes.get("rel") == "canonical":
+            self._url = attributes.get("href", "")
         if not self._arxiv_id and tag.name in ("base", "link", "a"):
             address = attributes.get("href", "")
             wanted = tag.name == "base" or "canonical" in attributes.get("rel", "") or "ar5iv" in tag.classes
@@ -301,12 +310,20 @@ class _PageConverter:
             kind="html",
             title=clean_text(self._heading_title or self._title),
             authors=self._authors or self._persons,
-            year=arxiv_id.year if arxiv_id else None,
+            year=self._year or (arxiv_id.year if arxiv_id else None),
             lang=self._lang[:20],
+            doi=self._doi,
+            url=self._url if self._url.startswith(("http://", "https://")) else "",
             group=arxiv_id.key if arxiv_id else "",
             bibliography=self._references,
             notes=self._notes,
         )
+
+
+def _reorder_name(name: str) -> str:
+    """Return `Last, First` as `First Last`."""
+    parts = [part.strip() for part in name.split(",")]
+    return f"{parts[1]} {parts[0]}" if len(parts) == 2 and all(parts) else name
 
 
 @dataclass(frozen=True)

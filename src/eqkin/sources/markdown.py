@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
+from eqkin.latex.titles import find_doi, find_year
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import decode_text, escape_percent, format_display_math, format_heading
 
@@ -69,6 +70,7 @@ def read_markdown(raw: bytes, key: str, origin: str) -> Paper:
         year=front.year,
         lang=front.lang,
         abstract=front.abstract,
+        doi=front.doi,
     )
 
 
@@ -259,6 +261,7 @@ class FrontMatter:
     year: int | None = None
     lang: str = ""
     abstract: str = ""
+    doi: str = ""
 
 
 def split_front_matter(text: str) -> tuple[FrontMatter, str]:
@@ -272,13 +275,13 @@ def split_front_matter(text: str) -> tuple[FrontMatter, str]:
     fields = _split_fields(match.group(1))
     if not fields:
         return FrontMatter(), text
-    year = re.search(r"\b(?:1[5-9]|20)\d\d\b", " ".join(fields.get("date", [])))
     front = FrontMatter(
         title=_join_scalar(fields.get("title", [])),
         authors=_parse_authors(fields.get("author") or fields.get("authors") or []),
-        year=int(year.group()) if year else None,
+        year=find_year(" ".join([*fields.get("year", []), *fields.get("date", []), *fields.get("created", [])])),
         lang=_join_scalar(fields.get("lang") or fields.get("language") or [])[:20],
         abstract=_join_scalar(fields.get("abstract", [])),
+        doi=find_doi(" ".join(fields.get("doi", []))),
     )
     return front, text[match.end() :]
 

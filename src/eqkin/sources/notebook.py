@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from eqkin.errors import BadInput
-from eqkin.sources.markdown import MarkdownConverter
+from eqkin.sources.markdown import FrontMatter, MarkdownConverter, split_front_matter
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import clean_text, decode_text, format_display_math, format_heading
 
@@ -26,17 +26,37 @@ def read_notebook(raw: bytes, key: str, origin: str) -> Paper:
         raise BadInput(f"{origin}: is not a notebook (JSON without cells)")
     title = ""
     texts: list[str] = []
+    front = FrontMatter()
     for part in (book, *(book.get("worksheets") or [])):
         cells = part.get("cells") if isinstance(part, dict) else None
         for cell in cells if isinstance(cells, list) else []:
             if isinstance(cell, dict):
-                text, first_heading = _convert_cell(cell)
+                source = clean_text(_join_lines(cell.get("source")))
+                if not texts and cell.get("cell_type") in ("raw", "markdown"):  # Quarto's header
+                    front, source = split_front_matter(source)
+                text, first_heading = _convert_cell(cell, source)
                 title = title or first_heading
                 texts.append(text)
     metadata = book.get("metadata")
-    own_title = metadata.get("title") if isinstance(metadata, dict) else None
-    title = own_title if isinstance(own_title, str) and own_title.strip() else title
-    return Paper(key, clean_text("\n\n".join(texts)), origin, kind="ipynb", title=clean_text(title))
+    metadata = metadata if isinstance(metadata, dict) else {}
+    own_title, listed = metadata.get("title"), metadata.get("authors")
+    names = (
+        [entry.get("name") if isinstance(entry, dict) else entry for entry in listed or []]
+        if isinstance(listed, list)
+        else []
+    )
+    return Paper(
+        key,
+        clean_text("\n\n".join(texts)),
+        origin,
+        kind="ipynb",
+        title=clean_text(own_title if isinstance(own_title, str) and own_title.strip() else front.title or title),
+        authors=[name for name in names if isinstance(name, str)] or front.authors,
+        year=front.year,
+        lang=front.lang,
+        abstract=front.abstract,
+        doi=front.doi,
+    )
 
 
 def _join_lines(value: Any) -> str:
@@ -46,10 +66,9 @@ def _join_lines(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _convert_cell(cell: dict[str, Any]) -> tuple[str, str]:
+def _convert_cell(cell: dict[str, Any], source: str) -> tuple[str, str]:
     """Return the text of a cell and its first heading."""
     kind = cell.get("cell_type")
-    source = clean_text(_join_lines(cell.get("source")))
     if kind == "markdown":
         converter = MarkdownConverter(source)
         return converter.convert(), converter.first_heading

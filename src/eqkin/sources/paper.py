@@ -23,7 +23,7 @@ class Paper:
     text: str  # may contain comments; \input and the like are resolved
     origin: str = ""  # what a person would call it: path, archive member, URL
     kind: str = "tex"  # reader that made it: tex, md, ipynb, rst, python, html, jsonl
-    title: str = ""  # empty: taken from \title in the text
+    title: str = ""  # LaTeX; empty: taken from \title in the text, or named by its file
     authors: list[str] = field(default_factory=list)
     year: int | None = None
     fields: list[str] = field(default_factory=list)  # subject areas, main one first: "hep-th", "statistics"
@@ -31,6 +31,9 @@ class Paper:
     license: str = ""
     group: str = ""  # shared by documents of one work or repository (for splits by work)
     abstract: str = ""
+    doi: str = ""
+    url: str = ""  # where it can be read, if not at arXiv or by its DOI
+    cite_key: str = ""  # of its entry in the user's bibliography
     styles: list[str] = field(default_factory=list)  # texts of local .sty/.cls files or macro definitions
     bibliography: list[str] = field(default_factory=list)  # texts of .bbl/.bib files
     cites: list[str] = field(default_factory=list)  # arXiv ids that are known in addition to those in the texts
@@ -65,7 +68,8 @@ def _raise_error(kind: type[EqkinError], message: str) -> Paper:
 
 def hash_paper(paper: Paper) -> str:
     """Return a hex digest of a loaded paper: of its texts and metadata, not of its location."""
-    about = (paper.title, paper.year, paper.lang, paper.license, paper.group, paper.abstract)
+    about = [paper.title, paper.year, paper.lang, paper.license, paper.group, paper.abstract]
+    about += [paper.doi, paper.url, paper.cite_key]
     lists = (paper.authors, paper.fields, paper.styles, paper.bibliography, paper.cites)
     return hash_parts(paper.text, *map(str, about), *(hash_parts(*values) for values in lists))
 

@@ -238,16 +238,11 @@ def _guess_text_format(head: bytes) -> str | None:
 
 
 def load_document(path: str, format_name: str, limits: Limits) -> Paper:
-    """Read one file with a reader of `DOCUMENT_READERS`; its name is the title if it has none.
-
-    Raises `BadInput` or `LimitReached`.
-    """
+    """Read one file with a reader of `DOCUMENT_READERS`; raises `BadInput` or `LimitReached`."""
     limit = min(limits.python_bytes if format_name == "python" else limits.document_bytes, limits.file_bytes)
     raw = read_capped(path, limit)
     refuse_binary(raw, display_path(path))
-    paper = DOCUMENT_READERS[format_name](raw, make_file_key(path), display_path(path))
-    paper.title = paper.title or Path(display_path(path)).stem
-    return paper
+    return DOCUMENT_READERS[format_name](raw, make_file_key(path), display_path(path))
 
 
 def load_tex(path: str, root: str, limits: Limits) -> Paper:

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from eqkin.errors import BadInput, LimitReached
+from eqkin.latex.titles import find_doi
 from eqkin.limits import LIMITS, Limits
 from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.sources.files import display_path, iter_lines, make_file_key
@@ -83,6 +84,8 @@ def _load_record(raw: bytes, key: str, origin: str) -> Paper:
         license=_read_string(record, "license"),
         group=_read_string(record, "repo") or _read_string(record, "parent"),
         abstract=_read_string(record, "abstract"),
+        doi=find_doi(_read_string(record, "doi")),
+        url=_read_string(record, "url"),
         styles=_read_strings(record, "local_macros"),
         cites=list(dict.fromkeys(arxiv_id.base for arxiv_id in cited if arxiv_id)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from eqkin.latex.titles import find_year
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import clean_text, decode_text, escape_percent, format_display_math, format_heading
 
@@ -18,6 +19,8 @@ _DROPPED_DIRECTIVES = frozenset(
     "parsed-literal productionlist prompt graphviz digraph mermaid only-html currentmodule module csv-table "
     "math-macro bibliography meta tikz".split()
 )
+_DOCUMENT_FIELD = re.compile(r"^:(Authors?|Date|Year):[ \t]+(\S.*)$", re.MULTILINE | re.IGNORECASE)
+_MAX_HEADER_CHARS = 3_000
 _ROLE_MATH = re.compile(r":math:`((?:[^`\\]|\\[\s\S]){1,5000})`|`((?:[^`\\]|\\[\s\S]){1,5000})`:math:")
 _LITERAL = re.compile(r"``[^`\n]{0,500}``")
 _ROLE = re.compile(r":[a-zA-Z][\w:+.-]{0,60}:`([^`]{0,1000})`")
@@ -29,7 +32,13 @@ def read_rest(raw: bytes, key: str, origin: str) -> Paper:
     """Return the paper in a reStructuredText file; any text is accepted."""
     converter = RestConverter(decode_text(raw))
     text = converter.convert()
-    return Paper(key, text, origin, kind="rst", title=converter.first_heading)
+    paper = Paper(key, text, origin, kind="rst", title=converter.first_heading)
+    for name, value in _DOCUMENT_FIELD.findall(text[:_MAX_HEADER_CHARS]):
+        if name.lower() in ("date", "year"):
+            paper.year = paper.year or find_year(value)
+        else:
+            paper.authors.append(value)
+    return paper
 
 
 class RestConverter:

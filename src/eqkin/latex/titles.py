@@ -1,0 +1,182 @@
+r"""Title, authors, year and language of a document, from the commands of its title page and from other metadata."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import islice
+
+from eqkin.latex.macros import Macro, find_definitions
+from eqkin.latex.prose import to_plain_text
+from eqkin.latex.scan import Scanner
+from eqkin.latex.structural import expand_macros
+
+MAX_TITLE = 500  # characters of text
+_MAX_HEADING = 5_000  # characters of LaTeX
+_MAX_AUTHORS, _MAX_AUTHOR = 100, 100  # names, characters of one
+_COMMAND = re.compile(r"\\(title|author|date|acmDOI|copyrightyear|pubyear)\s*+(?=[\[{])")
+_PDF_TITLE = re.compile(r"pdftitle\s*=\s*\{([^{}]{1,300})\}")
+_YEAR = re.compile(r"(?<!\d)(?:1[5-9]|20)\d\d(?!\d)")
+_DOI = re.compile(r"10\.\d{4,9}/[^\s{}\"<>]{1,200}")
+_SAMPLE_DOI = re.compile(r"n{4}|x{4}|1122445", re.IGNORECASE)  # of the templates of publishers
+# What commands of titles leave of their arguments: links and colours their text, notes and layout nothing.
+_LAYOUT = r"""
+\def\href#1#2{#2} \newcommand\textcolor[3][]{#3} \newcommand\colorbox[3][]{#3} \def\texorpdfstring#1#2{#1}
+\newcommand\color[2][]{} \newcommand\rule[3][]{} \def\fontsize#1#2{} \def\usefont#1#2#3#4{} \def\parbox#1#2{#2}
+\newcommand\thanks[2][]{} \newcommand\footnote[2][]{} \newcommand\footnotemark[1][]{} \newcommand\vspace[1]{}
+\newcommand\hspace[1]{} \newcommand\includegraphics[2][]{} \newcommand\tnoteref[1]{} \newcommand\corref[1]{}
+\newcommand\fnref[1]{} \newcommand\inst[1]{} \newcommand\affil[2][]{} \newcommand\orcid[1]{} \newcommand\orcidlink[1]{}
+\newcommand\email[2][]{} \newcommand\ead[2][]{} \newcommand\textsuperscript[1]{} \newcommand\institute[1]{}
+\newcommand\IEEEauthorrefmark[1]{} \newcommand\IEEEauthorblockN[1]{#1} \newcommand\IEEEauthorblockA[1]{}
+\newcommand\url[1]{} \newcommand\label[1]{} \newcommand\hypersetup[1]{} \newcommand\today{} \newcommand\rlap[1]{#1}
+\newcommand\address[2][]{} \newcommand\affiliation[2][]{} \newcommand\index[1]{}
+\newcommand\fontseries[1]{} \newcommand\fontshape[1]{} \newcommand\fontfamily[1]{} \newcommand\raisebox[2]{#2}
+"""
+_LENGTH = re.compile(
+    r"\\(?:rule\s*\\[a-z]+\s*\{?[\d.]+\s*[a-z]{2}\}?|(?:[a-z]*skip|[mhv]?kern|[a-z]*space|parindent)\s*=?\s*-?[\d.]+\s*(?:pt|em|ex|cm|mm|in)|begin\s*\{tabular\*?\}(?:\[\w\])?\s*\{[^{}]*\})"
+)
+_BREAK = re.compile(r"\\\\\*?(?:\s*\[[^\]]{0,20}\])?")
+_AND = re.compile(r"\\(?:and|And|AND|quad|qquad)(?![A-Za-z])")
+_SUPERSCRIPT = re.compile(r"\$[^$]*+\$|\\\(.*?\\\)")
+_NOTE = re.compile(r"\([^()]*\)|\[[^\[\]]*\]|\S*@\S*|https?://\S*|[*†‡§¶∗|]+")
+_LED_BY = re.compile(r"\A(?:.*\bby|von|par|por|authors?\s*:|автор\s*:|作者\s*[:：])\s*:?\s+", re.IGNORECASE | re.DOTALL)
+_SEPARATOR = re.compile(r"\s*[,;·•]\s*(?:and\s+|&\s*)?|\s+(?:and|und|et|e|y|и)\s+|\s*&\s*")
+_NAME = re.compile(r"(?:[^\W\d_a-z][\w.'’`-]*|von|van|de[rnl]?|du|la|le|di|da|dos|bin|al|ter)(?:\s+|\Z)")
+_PLACEHOLDER = re.compile(
+    r"(?:(?:insert|enter|your|the|paper|article|document|report|project|full|main|short|first|second|corresponding"
+    r"|student|working|thesis|chapter)\s+)*(?:title|titel|titre|name|names|authors?|heading|subtitle)"
+    r"(?:\s+(?:name|one|two|here|of\s+(?:the|your|this)\s+(?:paper|article|document|thesis|report)|goes\s+here|[\dA-C]))*"
+    r"|(?:[A-C]\.\s*){1,3}author|first\s?name\s+(?:m\.?\s+)?(?:last|sur)\s?name|john\s+(?:q\.?\s+)?(?:doe|smith)|jane\s+doe"
+    r"|untitled\d*|anonymous(?:\s+authors?)?|todo|tbd|n/?a|none|unknown|me|template|lorem\s+ipsum.*|title\s*page",
+    re.IGNORECASE,
+)
+_LANGUAGE_OPTION = re.compile(
+    r"\\(?:usepackage\s*\[([^\]]{1,200})\]\s*\{babel\}|set(?:default|main)language\s*(?:\[[^\]]*\])?\s*\{([a-z]+)\})"
+)
+_LANGUAGES = {
+    name: code
+    for code, names in {
+        "en": "english american british usenglish ukenglish UKenglish USenglish", "de": "german ngerman naustrian",
+        "fr": "french francais frenchb", "es": "spanish", "it": "italian", "pt": "portuguese brazil brazilian portuges",
+        "nl": "dutch", "ru": "russian", "uk": "ukrainian", "pl": "polish", "cs": "czech", "sv": "swedish",
+        "da": "danish", "nb": "norsk", "fi": "finnish", "hu": "magyar hungarian", "ro": "romanian", "tr": "turkish",
+        "el": "greek", "ca": "catalan", "vi": "vietnamese",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
+
+
+@dataclass
+class TitlePage:
+    """What a document says about itself; empty where it says nothing."""
+
+    title: str = ""
+    authors: list[str] = field(default_factory=list)
+    year: int | None = None
+    lang: str = ""  # declared, as a code: "en", "de"
+    doi: str = ""
+
+
+@cache
+def _define_layout() -> dict[str, Macro]:
+    found = (definition.value for definition in find_definitions(_LAYOUT))
+    return {macro.name: macro for macro in found if isinstance(macro, Macro)}
+
+
+def read_title_page(text: str, macros: dict[str, Macro]) -> TitlePage:
+    r"""Read `\title`, `\author`, `\date` and the like in a text without comments; macros are expanded."""
+    page, scanner = TitlePage(), Scanner(text)
+    for match in islice(_COMMAND.finditer(text), 200):
+        written = read_heading(scanner, match.end())[0]
+        if match[1] == "title":
+            page.title = page.title or clean_title(written, macros)
+        elif match[1] == "author":
+            page.authors += _split_author_block(written, macros)
+        elif match[1] == "acmDOI":
+            page.doi = page.doi or find_doi(written)
+        else:
+            page.year = page.year or find_year(clean_heading(written, macros))
+    if not page.title and (declared := _PDF_TITLE.search(text)):
+        page.title = clean_title(declared[1], macros)
+    page.authors = clean_authors(page.authors)
+    options = _LANGUAGE_OPTION.search(text)
+    if options:  # the last language of babel is the main one
+        names = (options[1] or options[2]).replace("main=", "").split(",")
+        page.lang = next((code for name in reversed(names) if (code := _LANGUAGES.get(name.strip()))), "")
+    return page
+
+
+def read_heading(scanner: Scanner, at: int) -> tuple[str, int]:
+    """Read the braced argument at `at`, after an optional bracketed one; return it and the index after it."""
+    text = scanner.text
+    at = scanner.skip_space(at)
+    if text[at : at + 1] == "[":
+        end = scanner.find_end(at)
+        at = scanner.skip_space(end) if end > 0 else at + 1
+    if text[at : at + 1] != "{":
+        return "", at
+    end = scanner.find_end(at)
+    if end < 0 or end - at > _MAX_HEADING:
+        line = text.find("\n", at)
+        end = line if line > 0 else len(text)
+        return text[at + 1 : end], end
+    return text[at + 1 : end - 1], end
+
+
+def clean_heading(latex: str, macros: dict[str, Macro]) -> str:
+    r"""Return a title as one line of text: macros expanded, notes and layout dropped, math as `\(...\)`."""
+    if not any(sign in latex for sign in ("\\", "$", "{", "~", "--")):
+        title = " ".join(latex.split())
+    else:
+        if "\\" in latex:
+            latex = _BREAK.sub(" ", expand_macros(_LENGTH.sub(" ", latex), macros | _define_layout()))
+        title = " ".join(to_plain_text(latex).split())
+    return title.strip(" -–—:").replace("**", "")[:MAX_TITLE]
+
+
+def clean_title(latex: str, macros: dict[str, Macro]) -> str:
+    """Return the title of a document as `clean_heading` does, "" for the placeholder of a template."""
+    title = clean_heading(latex, macros)
+    return "" if _PLACEHOLDER.fullmatch(title) else title
+
+
+def _split_author_block(latex: str, macros: dict[str, Macro]) -> list[str]:
+    r"""Return the first line of each part of an `\author`: below it come affiliations."""
+    latex = expand_macros(latex, macros | _define_layout())
+    names = []
+    for part in _AND.split(_SUPERSCRIPT.sub(" ", _LENGTH.sub(" ", latex))):
+        lines = (" ".join(to_plain_text(line).split()) for line in re.split(r"\\\\|\\newline|\n\s*\n", part))
+        names.append(next(filter(None, lines), ""))
+    return names
+
+
+def clean_authors(names: list[str]) -> list[str]:
+    """Return names of authors without notes, addresses and placeholders; several names in one text are split."""
+    found: list[str] = []
+    for text in names:
+        text = " ".join(_LED_BY.sub("", _NOTE.sub(" ", text), count=1).split())
+        parts = [part for part in _SEPARATOR.split(text) if part]
+        # "Last, First" and "Department of Energy" are one name
+        several = len(parts) > 1 and all(" " in part for part in parts[:2]) and _count_names(parts) > len(parts) / 2
+        found += [part for part in parts if _count_names([part])] if several else [text]
+    found = [name.strip(" .,:;-–—0123456789") + ("." if name.endswith(".") else "") for name in found]
+    known = (name[:_MAX_AUTHOR] for name in dict.fromkeys(found) if any(map(str.isalpha, name)))
+    return [name for name in known if not _PLACEHOLDER.fullmatch(name)][:_MAX_AUTHORS]
+
+
+def _count_names(parts: list[str]) -> int:
+    """Count the parts that look like the name of a person: two to five words, written with capital letters."""
+    return sum(1 < part.count(" ") + 1 < 6 and len(_NAME.findall(part)) == part.count(" ") + 1 for part in parts)
+
+
+def find_year(text: str) -> int | None:
+    """Return the first year in a date; None if there is none."""
+    found = _YEAR.search(text)
+    return int(found[0]) if found else None
+
+
+def find_doi(text: str) -> str:
+    """Return the DOI in a text, "" if there is none or only that of a template."""
+    found = _DOI.search(text)
+    return "" if found is None or _SAMPLE_DOI.search(found[0]) else found[0].rstrip(".,;)")

@@ -1,0 +1,72 @@
+"""Rows, inline formulas, numbers and addresses as a library stores and shows them."""
+
+from pathlib import Path
+
+import pytest
+
+from eqkin.api import Library, verify
+from eqkin.errors import BadInput
+from eqkin.library.records import get_equation, get_paper_page, get_refs
+from eqkin.library.statistics import compute_statistics
+
+ARTICLE = r"""\documentclass{article}
+\newcommand{\R}{\mathbb{R}}
+\begin{document}
+\section{The field $\R$}
+Let $x \in \R$ and $m = \tanh(\beta J m + h)$ hold.
+\begin{align} a &= b, \label{one} \\ c &= d. \label{two} \end{align}
+End of $\R$.
+\end{document}
+"""
+
+
+@pytest.fixture
+def paper(tmp_path: Path) -> Path:
+    path = tmp_path / "notes" / "main.tex"
+    path.parent.mkdir()
+    path.write_text(ARTICLE)
+    return path
+
+
+def count(library: Library) -> tuple[int, int, int]:
+    equations = compute_statistics(library)["equations"]
+    return equations["found"], equations["rows"], equations["inline"]
+
+
+def test_setting_for_formulas_is_kept_and_changes_what_is_read(tmp_path: Path, paper: Path) -> None:
+    with Library.open(tmp_path / "library") as library:
+        library.add(paper, formulas="inline")
+        assert count(library) == (1, 2, 1)
+        assert library.add(paper).unchanged == 1
+        assert library.add(paper, formulas="displays").papers == 1
+        assert count(library) == (1, 0, 0)
+        with pytest.raises(BadInput, match="displays, rows, inline"):
+            library.add(paper, formulas="all")
+    assert not verify(tmp_path / "library").problems
+
+
+def test_rows_and_inline_formulas_are_shown_with_number_whole_and_context(tmp_path: Path, paper: Path) -> None:
+    with Library.open(tmp_path / "library") as library:
+        library.add(paper, formulas="inline")
+        key = library.list_papers()[0]["key"]
+        whole, first, second, inline = (get_equation(library, f"{key}#{number}") for number in range(4))
+        assert (whole.whole, whole.printed, whole.inline) == (None, "1", False)
+        assert (first.whole, second.whole) == (whole.id, whole.id)
+        assert [(e.latex, e.label, e.printed) for e in (first, second)] == [("a = b", "one", "1"), ("c = d", "two", "2")]
+        assert get_equation(library, f"{key}#two").id == second.id
+        assert inline.inline and inline.latex == r"m = \tanh(\beta J m + h)"
+        assert (inline.before.split()[-1], inline.after) == ("and", "hold.")
+        assert second.section == r"The field \(\mathbb{R} \)" and second.after == r"End of \(\mathbb{R} \)."
+        assert [ref.family for ref in get_refs(library, range(4)).values()] == [0, 0, 0, 3]
+        page = get_paper_page(library, key)
+        assert page.paper.title == r"The field \(\mathbb{R} \)" and page.paper.lang == ""
+        assert [e.id for _, equations in page.sections for e in equations] == [whole.id]
+
+
+def test_document_without_title_is_named_by_its_file(tmp_path: Path) -> None:
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "main.tex").write_text(r"\section{A} $$x=1$$ \section{B} $$y=2$$")
+    (tmp_path / "lecture 3.md").write_text("$$x=1$$")
+    with Library.open(tmp_path / "library") as library:
+        library.add(tmp_path / "thesis", tmp_path / "lecture 3.md")
+        assert [paper["title"] for paper in library.list_papers()] == ["thesis/main", "lecture 3"]

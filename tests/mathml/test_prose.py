@@ -1,0 +1,23 @@
+"""Prose with inline math, as a page and a terminal show it."""
+
+from eqkin.cli.unicode import format_prose
+from eqkin.mathml.prose import ProseSegment, render_passages, render_prose
+
+
+def test_prose_is_split_into_words_and_mathml():
+    words, formula, rest = render_prose(r"On \(p\)-adic <b>groups</b>")
+    assert (words, rest) == (ProseSegment("On "), ProseSegment("-adic <b>groups</b>"))
+    assert formula.text == "p" and formula.mathml.startswith("<math ") and "<mi>p</mi>" in formula.mathml
+
+
+def test_formula_that_cannot_be_read_is_shown_as_words():
+    assert render_prose(r"a \(\frac{x\) b") == [ProseSegment("a "), ProseSegment("x"), ProseSegment(" b")]
+
+
+def test_passages_share_their_formulas():
+    first, second = render_passages([r"\(x^2\)", r"see \(x^2\)"])
+    assert first[0] == second[1]
+
+
+def test_terminal_shows_inline_math_as_unicode():
+    assert format_prose(r"for \(\alpha^2 \le 1\), $5") == "for α² ≤ 1, $5"
