@@ -319,8 +319,10 @@ def get_equation(library: LibraryFiles, name: str) -> EquationRecord:
     return _build_equation(library, row, _build_paper(row))
 
 
-def get_paper_page(library: LibraryFiles, key: str) -> PaperPage:
-    """Return a paper and all of its equations; one that did not convert has no MathML and the tree -1.
+def get_paper_page(library: LibraryFiles, key: str, *, only_displays: bool = True) -> PaperPage:
+    """Return a paper and its displays; one that did not convert has no MathML and the tree -1.
+
+    Without `only_displays`, rows and inline formulas follow the displays of their section.
 
     Raises:
         BadInput: the library has no such paper.
@@ -332,8 +334,9 @@ def get_paper_page(library: LibraryFiles, key: str) -> PaperPage:
         raise BadInput(f"the library has no paper {key[:200]!r}")
     paper = _build_paper(head)
     rows = library.connection.execute(
-        f"{_SELECT_EQUATIONS} WHERE e.paper = ? AND e.whole IS NULL AND NOT e.inline ORDER BY s.number, e.number",
-        (head["paper_id"],),
+        f"{_SELECT_EQUATIONS} WHERE e.paper = ? AND (NOT ? OR e.whole IS NULL AND NOT e.inline) "
+        "ORDER BY s.number, e.number",
+        (head["paper_id"], only_displays),
     ).fetchall()
     sections: dict[int, tuple[str, list[EquationRecord]]] = {}
     for row in rows:

@@ -319,7 +319,7 @@ class _Pusher:
         """Return a paper's rows; None if it was removed from the library in the meantime."""
         try:
             with self.library.translate_errors():
-                page = get_paper_page(self.library, paper.key)
+                page = get_paper_page(self.library, paper.key, only_displays=False)
         except BadInput:
             return None
         trees = np.array([e.tree for _, members in page.sections for e in members if e.tree >= 0], np.int64)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,10 @@ _SHORT_TEXT_CHARS, _SHORT_NAME_CHARS, _SHORT_LIST = 3_000, 100, 50  # kept of a 
 _NO_WORDS = "equation"  # Milvus wants a word
 _NO_TERM = (1 << 32) - 1  # Milvus takes smaller numbers
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
+
+
+_EQUATION_FIELDS = ("latex", "label", "section", "before", "after", "printed", "whole", "inline")
+_PAPER_FIELDS = tuple(PaperRecord.__dataclass_fields__)
 
 
 @dataclass
@@ -87,7 +91,7 @@ def build_paper_rows(
             tree = next(trees) if equation.tree >= 0 else None
             record: Row = {"paper": paper.key, "number": number, "year": paper.year, "fields": paper.fields, "at": at}
             record["lang"] = paper.lang
-            record |= {name: getattr(equation, name) for name in ("latex", "label", "section", "before", "after")}
+            record |= {name: getattr(equation, name) for name in _EQUATION_FIELDS}
             packed = pack_record(record | {"tree": None if tree is None else encode_tree(forest, tree)})
             key = hash_equation(paper.key, number)
             if packed is None:
@@ -107,7 +111,7 @@ def build_paper_rows(
         for row, found in zip(rows.equations, terms, strict=True):
             row["terms"] = found
     every = [equation for _, members in page.sections for equation in members]
-    about = {name: getattr(paper, name) for name in ("key", "title", "authors", "year", "fields", "origin", "lang")}
+    about = asdict(paper)
     about |= {"abstract": page.abstract, "numbers": 1 + max((int(e.id.rpartition("#")[2]) for e in every), default=-1)}
     missing = sum(equation.tree >= 0 and equation.tree not in vectors for equation in every)
     counts = {"content": content, "equations": len(rows.equations), "missing": missing}
@@ -187,25 +191,22 @@ def decode_trees(trees: Iterable[list[Any]]) -> Forest:
 
 def parse_paper(record: Row) -> PaperRecord:
     """Return the paper of its record."""
-    authors, fields = tuple(record["authors"]), tuple(record["fields"])
-    return PaperRecord(
-        record["key"], record["title"], authors, record["year"], fields, record["origin"], record.get("lang", "")
-    )
+    known = {name: record[name] for name in _PAPER_FIELDS if name in record}  # older records lack the last ones
+    return PaperRecord(**known | {name: tuple(record[name]) for name in ("authors", "fields")})
 
 
 def parse_ref(key: int, record: Row) -> EquationRef:
     """Return the reference to an equation."""
-    fields = tuple(record["fields"])
-    return EquationRef(
-        key, record["paper"], record["number"], record["latex"], record["year"], fields, record.get("lang", "")
-    )
+    whole = int((record.get("whole") or "#-1").rpartition("#")[2])
+    values = (record[name] for name in ("paper", "number", "latex", "year"))
+    return EquationRef(key, *values, tuple(record["fields"]), record.get("lang", ""), whole)
 
 
 def parse_equation(key: int, record: Row, paper: PaperRecord, node: Node | None) -> EquationRecord:
     """Return the equation of its record; `key` is -1 for one that cannot be found."""
-    texts = {name: record[name] for name in ("latex", "label", "section", "before", "after")}
+    values = {name: record[name] for name in _EQUATION_FIELDS if name in record}  # older records lack the last ones
     mathml = "" if node is None else to_mathml(node)
-    return EquationRecord(id=f"{paper.key}#{record['number']}", tree=key, mathml=mathml, paper=paper, **texts)
+    return EquationRecord(id=f"{paper.key}#{record['number']}", tree=key, mathml=mathml, paper=paper, **values)
 
 
 def clean_field_name(name: str) -> str:

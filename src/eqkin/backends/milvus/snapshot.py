@@ -216,6 +216,7 @@ class MilvusSnapshot:
             found = self._read_equations(paper, [int(last)])
         else:
             found = [equation for equation in self._read_equations(paper) if equation[1].label == last]
+            found.sort(key=lambda equation: equation[1].whole is None)  # a row rather than its display
         for _, equation in found:
             return equation
         raise BadInput(f"the collection has no equation {name[:200]!r}; an id is PAPER#NUMBER, as a search prints it")
@@ -227,7 +228,8 @@ class MilvusSnapshot:
             raise BadInput(f"the collection has no paper {key[:200]!r}")
         sections: dict[int, list[EquationRecord]] = {}
         for at, equation in self._read_equations(key):
-            sections.setdefault(at, []).append(equation)
+            if not equation.whole and not equation.inline:
+                sections.setdefault(at, []).append(equation)
         listed = tuple((sections[at][0].section, tuple(sections[at])) for at in sorted(sections))
         return PaperPage(parse_paper(record), record["abstract"], listed)
 
