@@ -176,7 +176,8 @@ def _grow(settings: ScaleSettings, size: int) -> Record:
 def _list_add_arguments(settings: ScaleSettings, size: int) -> list[str]:
     corpus = settings.get_corpus(size)
     return [
-        *("add", str(corpus), "--metadata", str(corpus / METADATA_NAME), "--library", str(settings.get_library(size))),
+        *("add", str(corpus), "--displays-only", "--metadata", str(corpus / METADATA_NAME)),
+        *("--library", str(settings.get_library(size))),
         *("--no-index", "--json", *settings.executor),
     ]
 

@@ -142,7 +142,7 @@ def test_demo_builds_the_atlas_and_prints_hits(tmp_path: Path) -> None:
     assert "equations found" in result.stdout
     assert "<math" in result.stdout
     assert "Kin of Bayes' law" in result.stdout
-    assert "1,401 equations embedded in 128 dimensions" in result.stdout
+    assert "1,631 equations embedded in 128 dimensions" in result.stdout
     assert (tmp_path / "eqkin" / "atlas" / "manifest.json").exists()
 
 
@@ -176,7 +176,7 @@ def test_export_is_complete_or_absent(tmp_path: Path) -> None:
     library = str(tmp_path / "library")
     runner.invoke(app, ["add", "atlas:", "--library", library])
     assert runner.invoke(app, ["export", "--library", library, "--out", str(tmp_path / "all.jsonl")]).exit_code == 0
-    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 1401
+    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 1631
     assert {path.name for path in tmp_path.iterdir()} == {"library", "all.jsonl"}
 
 

@@ -52,7 +52,8 @@ def test_rows_and_inline_formulas_are_shown_with_number_whole_and_context(tmp_pa
         whole, first, second, inline = (get_equation(library, f"{key}#{number}") for number in range(4))
         assert (whole.whole, whole.printed, whole.inline) == (None, "1", False)
         assert (first.whole, second.whole) == (whole.id, whole.id)
-        assert [(e.latex, e.label, e.printed) for e in (first, second)] == [("a = b", "one", "1"), ("c = d", "two", "2")]
+        assert (first.latex, first.label, first.printed) == ("a = b", "one", "1")
+        assert (second.latex, second.label, second.printed) == ("c = d", "two", "2")
         assert get_equation(library, f"{key}#two").id == second.id
         assert inline.inline and inline.latex == r"m = \tanh(\beta J m + h)"
         assert (inline.before.split()[-1], inline.after) == ("and", "hold.")
