@@ -52,7 +52,7 @@ def atlas_library(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) ->
     from eqkin.index import update_index
 
     with Library.open(tmp_path_factory.mktemp("atlas") / "library") as library:
-        library.add("atlas:")
+        library.add("atlas:", formulas="displays")
         update_index(library, encoder)
         return library.folder
 
@@ -68,7 +68,7 @@ def unindexed_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for article in list(list_articles())[:4]:
         (folder / "articles" / article.name).write_bytes(article.read_bytes())
     with Library.open(folder / "library") as library:
-        library.add(folder / "articles")
+        library.add(folder / "articles", formulas="displays")
         return library.folder
 
 

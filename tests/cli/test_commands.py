@@ -67,6 +67,8 @@ def test_add_stats_verify_export_work_together(tmp_path: Path) -> None:
         "degraded": 0,
         "repaired": 0,
         "diagrams": 0,
+        "rows": 0,
+        "inline": 0,
         "failed": {},
         "unparsed": 0,
     }

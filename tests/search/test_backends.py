@@ -237,7 +237,7 @@ def test_threads_share_a_backend(stored):
 
 def test_snapshot_returns_trees_vectors_and_refs_as_they_were(snapshot, engine):
     keys = _list_all(snapshot)
-    assert len(keys) == len(snapshot) == len(set(keys.tolist())) == 1_640
+    assert len(keys) == len(snapshot) == len(set(keys.tolist())) == 1_410
     names = {key: ref.name for key, ref in snapshot.get_refs(keys.tolist()).items()}
     with engine.backend.snapshot() as library:
         refs = library.get_refs(library.sample_keys(10_000).tolist())

@@ -285,7 +285,7 @@ def test_facets_count_all_equations(engine):
     fields, years = engine.count_facets()
     assert fields["waves"] == sum(years.values()) == 9
     assert list(years) == [1985, 1995, 2005]
-    assert sum(count for name, count in fields.items() if not name.startswith(("waves", "decade"))) == 1631
+    assert sum(count for name, count in fields.items() if not name.startswith(("waves", "decade"))) == 1401
 
 
 def test_facets_follow_added_papers(tmp_path, encoder):

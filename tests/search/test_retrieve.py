@@ -169,7 +169,7 @@ def test_index_without_terms_is_searched_by_vectors_and_completed_by_an_update(c
         with old.backend.snapshot() as snapshot:
             assert snapshot.view.index.terms is None
     with Library.open(copy) as library:
-        assert update_index(library, encoder).structured == 1_640
+        assert update_index(library, encoder).structured == 1_410
     with SearchEngine(copy, encoder) as new:
         assert _labels(new.search(PART, k=20)) == _labels(engine.search(PART, k=20))
 
