@@ -23,7 +23,7 @@ def dated_papers(folder: Path) -> Path:
     """Write papers with known authors and years; all share one equation, the first has many similar ones."""
     records = []
     for number, year in enumerate((1985, 1995, 2005)):
-        spaced = WAVE.replace(" ", r"\, ") + (r",\relax" if number else "")
+        spaced = WAVE.replace(" ", r"\, ") + (":" if number else "")
         many = (
             " ".join(rf"\[ \Box \Phi_{{\mu}} = \kappa_{{{i}}} \Phi_{{\mu}} \]" for i in range(6)) if not number else ""
         )

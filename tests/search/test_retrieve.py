@@ -64,7 +64,7 @@ def test_search_returns_candidates_by_relevance(engine, forest, units, query):
     hits = engine.search(query, k=20, group=False, fold=False).hits
     assert [hit.equation.tree for hit in hits] == trees[:20].tolist()
     assert [hit.score for hit in hits] == pytest.approx(sorted(expected, reverse=True)[:20], abs=2e-5)
-    assert [hit.similarity for hit in hits] == pytest.approx((vectors @ vector)[:20].tolist(), abs=1e-4)
+    assert [hit.similarity for hit in hits] == pytest.approx((vectors @ vector)[:20].tolist(), abs=5e-4)
     assert all(0 <= hit.score <= 1 and -1 <= hit.similarity <= 1 and hit.words == 0 for hit in hits)
 
 
@@ -88,7 +88,7 @@ def test_search_puts_copies_first_whatever_their_spacing(engine):
         hit = engine.search(equation.latex.replace(" ", r"\; "), k=1).hits[0]
         assert hit.equation.id == equation.id and hit.score == pytest.approx(1, abs=1e-3)
     hits = engine.search(WAVE, k=3, fold=False).hits
-    assert [hit.equation.paper.year for hit in hits] == [1985, 1995, 2005]  # the later two end with a comma
+    assert [hit.equation.paper.year for hit in hits] == [1985, 1995, 2005]  # the later two end with a colon
     assert hits[0].score > 0.999 > hits[1].score == hits[2].score > 0.8
 
 
@@ -102,11 +102,11 @@ def test_search_puts_copies_first_whatever_their_spacing(engine):
     ],
 )
 def test_search_puts_renamed_copies_before_unrelated_formulas(engine, query, label):
-    hits = engine.search(query, k=4).hits
+    hits = engine.search(query, k=3).hits
     assert hits[0].equation.label == label
     if not label:
         assert hits[0].equation.paper.fields[0] == "waves"
-    assert hits[0].score > 1.2 * hits[3].score
+    assert hits[0].score > 1.2 * hits[2].score
 
 
 @pytest.mark.parametrize(
