@@ -62,6 +62,15 @@ def has_equations(library: LibraryFiles) -> bool:
     return bool(_select(library, "SELECT 1 FROM equations WHERE tree IS NOT NULL LIMIT 1"))
 
 
+def count_equations(library: LibraryFiles) -> tuple[int, int]:
+    """Return the number of converted displays and of papers that contain one."""
+    ((equations, papers),) = _select(
+        library,
+        "SELECT count(*), count(DISTINCT paper) FROM equations WHERE tree IS NOT NULL AND whole IS NULL AND NOT inline",
+    )
+    return equations, papers
+
+
 def list_contents(library: LibraryFiles, *, failed: bool = True) -> dict[str, str]:
     """Return the digest of each paper's content by the paper's key; without `failed`, only of papers that were read."""
     where = "" if failed else "WHERE failure = ''"
