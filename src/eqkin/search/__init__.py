@@ -8,15 +8,15 @@ from eqkin.lazy import load_lazily
 
 if TYPE_CHECKING:
     from eqkin.search.engine import SearchEngine
-    from eqkin.search.query import OversizedFormula, Preview, Problem, UnreadableFormula
+    from eqkin.search.query import OversizedFormula, Problem, UnreadableFormula
     from eqkin.search.results import Filters, SearchOptions
 
 __all__ = [
-    "Filters", "OversizedFormula", "Preview", "Problem", "SearchEngine", "SearchOptions", "UnreadableFormula",
+    "Filters", "OversizedFormula", "Problem", "SearchEngine", "SearchOptions", "UnreadableFormula",
 ]  # fmt: skip
 __getattr__ = load_lazily(
     __name__,
-    dict.fromkeys(("OversizedFormula", "Preview", "Problem", "UnreadableFormula"), "eqkin.search.query")
+    dict.fromkeys(("OversizedFormula", "Problem", "UnreadableFormula"), "eqkin.search.query")
     | dict.fromkeys(("Filters", "SearchOptions"), "eqkin.search.results")
     | {"SearchEngine": "eqkin.search.engine"},
 )

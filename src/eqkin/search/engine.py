@@ -25,7 +25,7 @@ from eqkin.search.features import extract_query
 from eqkin.search.local import LocalBackend, get_folder
 from eqkin.search.names import Completion, find_atlas_name, list_completions, name_forms
 from eqkin.search.papers import find_related_papers, load_query_paper, read_draft
-from eqkin.search.query import FormulaReader, OversizedFormula, Preview, UnreadableFormula
+from eqkin.search.query import FormulaReader, OversizedFormula, UnreadableFormula
 from eqkin.search.reader import QueryReader, ReadQuery
 from eqkin.search.rerank import rerank
 from eqkin.search.results import (
@@ -176,10 +176,6 @@ class SearchEngine:
         features = self._extract_features(forest, to_node(forest, 0), record.latex, record.mathml)
         clock.record("embedding")
         return self._search(features, replace(options, exclude=record.tree), clock)
-
-    def preview(self, latex: str) -> Preview:
-        """Return a formula as MathML, or what is wrong with it and where; raises nothing for what was typed."""
-        return self.formulas.preview(latex)
 
     def get_equation(self, name: str) -> EquationRecord:
         """Return the equation with an id; raises `BadInput` if there is none."""

@@ -118,16 +118,6 @@ class Formula:
         return to_mathml(self.root)
 
 
-@dataclass(frozen=True)
-class Preview:
-    """A formula as it will be shown, or what is wrong with it."""
-
-    mathml: str = ""
-    problem: Problem | None = None
-    unknown: tuple[str, ...] = ()
-    repaired: bool = False
-
-
 class FormulaReader:
     """Reads formulas for any number of threads, with a few converters that they share."""
 
@@ -173,14 +163,6 @@ class FormulaReader:
 
         with ThreadPoolExecutor(self.converters) as pool:  # the converters release Python's lock
             yield from pool.map(read, texts)
-
-    def preview(self, text: str) -> Preview:
-        """Read a formula that is still being typed: raises nothing for what was typed."""
-        try:
-            formula = self.read(text)
-        except (UnreadableFormula, OversizedFormula) as error:
-            return Preview(problem=error.problem)
-        return Preview(formula.mathml, None, formula.unknown, bool(formula.repairs))
 
     def close(self) -> None:
         """Free the converters' memory."""
