@@ -286,7 +286,7 @@ class _Parser:
                 out.append((" " if token.spaced else "") + sign)
                 continue
             self.is_prefix = lacks_operand
-            product.append(self._read_factor(closing))
+            product.append(self._read_factor())
 
     @staticmethod
     def _closes(token: _Token, closing: str) -> bool:
@@ -355,10 +355,10 @@ class _Parser:
 
     def _read_denominator(self, over_number: bool) -> str:
         sign = self.next().text if self.peek().text in ("-", "+") else ""
-        first = self._read_factor("")
+        first = self._read_factor()
         factors = [first]
         while first.kind == "big" and not self._ends_product():
-            factors.append(self._read_factor(""))
+            factors.append(self._read_factor())
         stops = first.kind in ("bracket", "function") or (first.kind == "number" and over_number)
         while not stops:
             token = self.peek()
@@ -370,7 +370,7 @@ class _Parser:
                     break
             if token.text in "([" and factors[-1].kind != "letter":
                 break
-            factors.append(self._read_factor(""))
+            factors.append(self._read_factor())
             stops = factors[-1].kind in ("bracket", "function") and token.text in "(["
         inner = factors[0].inner if len(factors) == 1 else None
         return sign + (inner if inner is not None else _join(factors))
@@ -385,10 +385,10 @@ class _Parser:
             or (token.kind == "command" and token.text[1:] in _SIGN_COMMANDS)
         )
 
-    def _read_factor(self, closing: str) -> _Factor:
+    def _read_factor(self) -> _Factor:
         """Read an operand with its indices, exponents and primes."""
         token = self.peek()
-        factor = self._read_atom(closing)
+        factor = self._read_atom()
         factor.spaced = token.spaced
         big = factor.kind == "big"
         while True:
@@ -427,7 +427,7 @@ class _Parser:
             )
             or _is_letter(token)
         ):
-            argument = self._read_factor("")
+            argument = self._read_factor()
             if argument.kind != "big":
                 factor.latex = factor.latex.rstrip() + (" " if argument.latex[:1].isalnum() else "") + argument.latex
             else:
@@ -448,7 +448,7 @@ class _Parser:
             return token.text
         if token.kind == "word" and sign == "_":
             return minus + self._read_index()
-        atom = self._read_atom("")
+        atom = self._read_atom()
         out = atom.inner if atom.inner is not None else atom.latex
         if atom.kind == "function":
             self._read_argument(atom)
@@ -465,7 +465,7 @@ class _Parser:
                 and not self.peek().spaced
                 and (self.peek().kind in ("word", "number") or _is_letter(self.peek()))
             ):
-                out += self._read_factor("").latex
+                out += self._read_factor().latex
         return minus + out
 
     def _read_limit(self) -> str:
@@ -488,12 +488,12 @@ class _Parser:
             return name
         if len(letters) == 1 and len(name) > 1 and (name in KNOWN_COMMANDS or name in _ALIASES):
             self.at -= 1
-            return self._read_atom("").latex.strip()
+            return self._read_atom().latex.strip()
         if name.isalpha() and len(name) > 2 and self.is_word(name):
             return rf"\text{{{name}}}"
         return " ".join(letters) if any(len(x) > 1 for x in letters) else name
 
-    def _read_atom(self, closing: str) -> _Factor:
+    def _read_atom(self) -> _Factor:
         token = self.next()
         text = token.text
         is_prefix, self.is_prefix = self.is_prefix, True
@@ -565,13 +565,13 @@ class _Parser:
     def _read_root(self, name: str) -> _Factor:
         index = _ROOTS[name]
         if (name == "root" and self.peek().text in ("(", "[")) or (name == "sqrt" and self.peek().text == "["):
-            index = self._read_atom("").latex[1:-1]
+            index = self._read_atom().latex[1:-1]
         token = self.peek()
         if token.kind == "end" or token.text in _CLOSING:
             return _Factor(r"\sqrt{}", kind="bracket")
-        content = self._read_atom("")
+        content = self._read_atom()
         if content.kind == "number" and not self.peek().spaced and self.peek().kind == "word" and name != "√":
-            content = _Factor(content.latex + self._read_atom("").latex)
+            content = _Factor(content.latex + self._read_atom().latex)
         elif (
             content.inner is None
             and self.peek().text in ("_", "^")
@@ -580,7 +580,7 @@ class _Parser:
         ):
             self.at -= 1
             if self.tokens[self.at] is token:
-                content = self._read_factor("")
+                content = self._read_factor()
             else:
                 self.at += 1
         inner = content.inner if content.inner is not None else content.latex.strip()
@@ -593,9 +593,9 @@ class _Parser:
             return self._read_root(name)
         if name in _WRAPPED and calls:
             left, right = _WRAPPED[name]
-            return _Factor(f"{left}{self._read_atom('').inner}{right}", kind="bracket")
+            return _Factor(f"{left}{self._read_atom().inner}{right}", kind="bracket")
         if name in _ACCENTS and calls:
-            return _Factor(rf"\{name}{{{self._read_atom('').inner}}}", kind="letter")
+            return _Factor(rf"\{name}{{{self._read_atom().inner}}}", kind="letter")
         if name in ("frac", "dfrac", "tfrac", "binom", "choose") and calls:
             return self._read_two_arguments("binom" if name in ("binom", "choose") else "frac")
         if name in _BIG_OPERATORS and (name not in _FUNCTIONS or following.text == "_"):
@@ -618,9 +618,9 @@ class _Parser:
         return _Factor(name, kind="letter")
 
     def _read_two_arguments(self, command: str) -> _Factor:
-        first = self._read_atom("")
+        first = self._read_atom()
         if self.peek().text in ("(", "{"):
-            return _Factor(rf"\{command}{{{first.inner}}}{{{self._read_atom('').inner}}}", kind="bracket")
+            return _Factor(rf"\{command}{{{first.inner}}}{{{self._read_atom().inner}}}", kind="bracket")
         above, _, below = (first.inner or "").partition(",")
         return _Factor(rf"\{command}{{{above.strip()}}}{{{below.strip()}}}", kind="bracket")
 
@@ -638,13 +638,13 @@ class _Parser:
             return _Factor(latex + " " * (latex[-1:].isalpha()), kind=kind)
         latex = token.text
         if name in ("sqrt", "root") and self.peek().text == "[":
-            latex += self._read_atom("").latex
+            latex += self._read_atom().latex
         grouped = False
         while self.peek().text == "{":
-            latex += self._read_atom("").latex
+            latex += self._read_atom().latex
             grouped = True
         if not grouped and name in ("sqrt", *_ACCENTS) and self.peek().text == "(":
-            return _Factor(rf"\{name}{{{self._read_atom('').inner}}}", kind="bracket")
+            return _Factor(rf"\{name}{{{self._read_atom().inner}}}", kind="bracket")
         if name in _BIG_OPERATORS and name not in _FUNCTIONS:
             return _Factor(latex + " ", kind="big")
         if name in ("frac", "sqrt", "binom", "dfrac", "tfrac") and not grouped:
@@ -675,7 +675,7 @@ class _Parser:
             if argument.kind == "number" and len(argument.text) > 1:
                 self.at += 1
                 return latex + argument.text
-            latex += " " + self._read_atom("").latex
+            latex += " " + self._read_atom().latex
         return latex
 
 
