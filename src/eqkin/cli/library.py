@@ -8,13 +8,12 @@ from typing import Annotated, Any
 
 import orjson
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from eqkin.api import Library
 from eqkin.cli.build import describe_sizes, get_index_sizes, get_unparsed_count
 from eqkin.cli.console import emit, guard_output
 from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.cli.output import strip_control_chars
 from eqkin.cli.progress import ProgressDisplay
 
 
@@ -51,10 +50,8 @@ def stats(
 
 def print_statistics(numbers: dict[str, Any]) -> None:
     """Print the statistics of a library."""
-    console = Console()
     equations, trees = numbers["equations"], numbers["trees"]
     found, converted = max(equations["found"], 1), max(equations["converted"], 1)
-    table = Table(title=numbers["library"], title_justify="left", show_header=False, box=None, pad_edge=False)
     rows = [
         ("papers", f"{numbers['papers']:,} ({numbers['papers_with_equations']:,} with equations)"),
         ("equations found", f"{equations['found']:,}"),
@@ -73,9 +70,10 @@ def print_statistics(numbers: dict[str, Any]) -> None:
         rows.insert(5, ("  of these not parsed completely", incomplete))
     if numbers.get("index"):
         rows.insert(-1, ("  of which the index", describe_sizes(numbers["index"], equations["converted"])))
+    typer.secho(numbers["library"], italic=True)
+    width = max(len(name) for name, _ in rows)
     for name, value in rows:
-        table.add_row(name, value)
-    console.print(table)
+        typer.echo(f"{name:{width}}  {value}")
     for title, counts in (
         ("equations that failed, by reason", equations["failed"]),
         ("papers that failed, by reason", numbers["papers_failed"]),
@@ -85,8 +83,8 @@ def print_statistics(numbers: dict[str, Any]) -> None:
         if counts:
             shown = list(counts.items())[:12]
             more = f"; {len(counts) - len(shown)} more" if len(counts) > len(shown) else ""
-            line = f"{title}: " + ", ".join(f"{name} {count:,}" for name, count in shown) + more
-            console.print(line, markup=False, highlight=False)
+            listed = ", ".join(f"{name} {count:,}" for name, count in shown)
+            typer.echo(strip_control_chars(f"{title}: {listed}{more}"))
 
 
 def verify(library: LibraryFolder, as_json: AsJson = False) -> None:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -124,7 +124,14 @@ def search(
     filters = Filters(
         tuple(field or ()), first, last, tuple(author or ()), tuple(paper or ()), languages=tuple(lang or ())
     )
-    options = {"k": k, "offset": offset, "text": text, "filters": filters, "group": not every, "fold": not every}
+    options: dict[str, Any] = {
+        "k": k,
+        "offset": offset,
+        "text": text,
+        "filters": filters,
+        "group": not every,
+        "fold": not every,
+    }
     options |= {"explain": explain, "facets": counts, "reading": reading}
     is_batch = query == "-"
     found, hits, missing, problems = 0, 0, 0, list[EqkinError]()

@@ -331,19 +331,22 @@ class SearchEngine:
         shown = {hit.equation.tree: hit for hit in results.hits}
         others = {each.ref.key: each for each in best.values() if each.ref.key not in shown}
         shown |= _build_short_hits(snapshot, others, papers) if others else {}
-        facets = {}
-        for facet in FACETS:
-            facets[facet] = tuple(
+
+        def build(facet: str) -> tuple[FacetCount, ...]:
+            same = counts.same[facet] if counts.same is not None else None
+            return tuple(
                 FacetCount(
                     value,
-                    counts.same[facet][value] if counts.same is not None else None,
+                    same[value] if same is not None else None,
                     counts.pool[facet][value],
                     shown.get(best[value].ref.key) if facet == "fields" and value in best else None,
                     papers[value].title if facet == "papers" and value in papers else "",
                 )
                 for value in counts.list_values(facet)
             )
-        return replace(results, same=counts.total, **facets)
+
+        fields, years, languages, keys = map(build, FACETS)
+        return replace(results, same=counts.total, fields=fields, years=years, languages=languages, papers=keys)
 
     def _choose(
         self, ranked: Sequence[Candidate], candidates: CandidateSet, options: SearchOptions
