@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eqkin import Library
+from eqkin.index import update_index
 from eqkin.mathml.operators import parse_operators
+from eqkin.search import SearchEngine
 from eqkin.search.backend import EquationRef
 from eqkin.search.candidates import Candidate, CandidateSet
 from eqkin.search.deduplicate import deduplicate, limit_per_paper, normalise_latex
@@ -100,3 +103,16 @@ def test_combine_scores_weighs_formula_three_quarters_and_either_alone_fully(kin
     assert 0 <= both <= 1 and both == pytest.approx(0.75 * kinship + 0.25 * words)
     assert combine_scores(kinship, words, formula=True, text=False) == kinship
     assert combine_scores(kinship, words, formula=False, text=True) == words
+
+
+def test_search_lists_the_better_of_a_display_and_its_rows(tmp_path, encoder):
+    (tmp_path / "note.tex").write_text(
+        r"\begin{align} \Box \Psi_{\nu} &= k \Psi_{\nu} \\ \oint_C f(z) dz &= 2 \pi i R \end{align}"
+    )
+    with Library.open(tmp_path / "library") as library:
+        library.add(tmp_path / "note.tex")
+        update_index(library, encoder)
+        with SearchEngine(library, encoder) as engine:
+            for row, query in enumerate((r"\Box \Psi_{\nu} = k \Psi_{\nu}", r"\oint_C f(z) dz = 2 \pi i")):
+                (hit,) = engine.search(query).hits
+                assert hit.equation.id.endswith(f"#{row + 1}") and hit.equation.whole.endswith("#0")

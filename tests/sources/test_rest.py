@@ -14,10 +14,10 @@ def read(text):
     ("text", "latex"),
     [
         (".. math:: a=b", r"\[a=b\]"),
-        (".. math:: a=b\n   :label: x", r"\[a=b\]"),
+        (".. math:: a=b\n   :label: x", r"\[a=b\label{x}\]"),
         (".. math::\n\n   a=b", r"\[a=b\]"),
-        (".. math::\n   :label: x\n\n   a=b", r"\[a=b\]"),
-        (".. math::\n   a\n   =b\n   :label: x", r"\[a=b\]"),
+        (".. math::\n   :label: x\n\n   a=b\n\n   c", r"\[a=b\label{x}\]\[c\]"),
+        (".. math::\n   a\n   =b\n   :label: x", r"\[a=b\label{x}\]"),
         (".. math::\n\n   a=b\n\n   c=d", r"\[a=b\]\[c=d\]"),
         (".. math:: a=b\n\n   c=d", r"\[a=b\]\[c=d\]"),
         (".. math::\n\n   a&=b\\\\\n   c&=d", r"\[\begin{aligned}a&=b\\c&=d\end{aligned}\]"),

@@ -17,7 +17,7 @@ from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, INNER_ENVIRONMENTS, M
 from eqkin.latex.macros import RESERVED_COMMANDS, Definition, Environment, Macro, find_definitions
 from eqkin.latex.numbering import EquationCounter, strip_numbering, strip_trailing
 from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, to_plain_text
-from eqkin.latex.rows import RELATION_SIGN, extract_row, split_rows
+from eqkin.latex.rows import extract_row, split_rows
 from eqkin.latex.scan import Scanner, strip_comments
 from eqkin.latex.structural import MacroChange, expand_alias, expand_environment_commands, expand_structural
 from eqkin.latex.titles import TitlePage, clean_heading, read_heading, read_title_page
@@ -37,8 +37,14 @@ _EVENT = re.compile(
 )
 # inline math only matters where two of its signs, or an environment in it, could be taken for a display
 _EVENT_WITHOUT_DOLLARS = re.compile(_EVENT.pattern.removesuffix(r"|\$\$?"))
-_INLINE_TOKEN = re.compile(r"\\[A-Za-z]+|[^\s{}\\&^_$,;:!]")
-MIN_INLINE_TOKENS = 5
+MIN_SYMBOLS = 3  # different letters of an inline formula that is worth an entry
+_STATEMENT = re.compile(r"[=<>≤≥≈≡∼]|\\(?:leq?|geq?|[lg]eqslant|neq?|approx|equiv|sim|simeq|propto|cong)(?![A-Za-z])")
+_SENTENCE = re.compile(r"(?:(?<![\\A-Za-z])[A-Za-z]{3,}[,.]?\s+){3}")
+_NOT_SYMBOLS = re.compile(
+    r"\\(?:math|text|operatorname|left|right|[dt]?frac|sqrt|cdot|times|[lg]eq?|sim|q?quad|[cl]?dots|hat|bar|tilde|vec|rm"
+    r"|bf|in|to|begin|end|limits|displaystyle)[a-z]*(?![A-Za-z])"
+)
+_SYMBOL = re.compile(r"\\[A-Za-z]+|[^\W\d_]")
 _NAMES = [name for base in DISPLAY_ENVIRONMENTS for name in (base, base + "*")]
 _END_PATTERNS = {name: re.compile(rf"\\end\s*+\{{{re.escape(name)}\}}") for name in _NAMES} | {
     "\\[": re.compile(r"(?<!\\)(?:\\\\)*+\\\]"),
@@ -310,9 +316,10 @@ def _add_inline_formulas(document: Document, limits: Limits) -> None:
 
 
 def is_worth_indexing(formula: str) -> bool:
-    """Return whether an inline formula is worth an entry: it relates at least `MIN_INLINE_TOKENS` symbols."""
-    tokens = _INLINE_TOKEN.findall(formula)
-    return len(tokens) >= MIN_INLINE_TOKENS and RELATION_SIGN.search(formula) is not None
+    """Return whether an inline formula is worth an entry: an equality or inequality of several symbols."""
+    if _STATEMENT.search(formula) is None or _SENTENCE.search(formula):  # between two signs for money
+        return False
+    return len(set(_SYMBOL.findall(_NOT_SYMBOLS.sub(" ", formula)))) >= MIN_SYMBOLS
 
 
 def _iter_events(body: str) -> Iterator[tuple[int, int, str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
 from eqkin.trees.operators import OperatorForest, share_form
@@ -27,6 +27,14 @@ def put_same_first(query: QueryFeatures, ranked: Sequence[Candidate], candidates
     operators = candidates.operators
     same = share_form(operators.forms[operators.form_offsets[:-1]], query.operators.forms[:1], kinds=1)
     return sorted(ranked, key=lambda candidate: not same[candidate.row])
+
+
+def keep_best_of_display(ranked: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates with only the best of each display and its rows."""
+    best: dict[tuple[str, int], Candidate] = {}
+    for candidate in ranked:
+        best.setdefault((candidate.ref.paper, candidate.ref.family), candidate)
+    return list(best.values())
 
 
 def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet) -> list[Candidate]:

@@ -18,7 +18,7 @@ from eqkin.limits import LIMITS
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
-from eqkin.search.deduplicate import deduplicate, limit_per_paper, put_same_first
+from eqkin.search.deduplicate import deduplicate, keep_best_of_display, limit_per_paper, put_same_first
 from eqkin.search.explain import explain_hits, mark_mathml
 from eqkin.search.facets import FACETS, count_facets, drop_facet_filters, find_best_per_field
 from eqkin.search.features import extract_query
@@ -353,11 +353,11 @@ class SearchEngine:
     ) -> tuple[list[Candidate], bool]:
         """Choose the list up to its last hit that is shown, and say whether there are more.
 
-        Each formula is listed once, and there are not too many of one paper.
+        Each formula is listed once, of a display and its rows the best, and there are not too many of one paper.
         """
-        chosen = list(ranked)
+        chosen = keep_best_of_display(ranked)
         if options.fold:
-            chosen = deduplicate(ranked, candidates)
+            chosen = deduplicate(chosen, candidates)
         first = sum(candidate.row < len(candidates.keys) for candidate in chosen)
         end = options.offset + options.k
         shown = limit_per_paper(chosen, end, self.per_paper if options.group else len(chosen), first)

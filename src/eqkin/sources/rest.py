@@ -126,6 +126,7 @@ class RestConverter:
         """Append the equations of one directive, separated by blank lines; with `:nowrap:` its content as it is."""
         first = next((i for i, line in enumerate(block) if not line), len(block))
         options = [option for line in block[:first] if (option := _OPTION.match(line))]
+        label = next((o.group(2).strip() for o in options if o.group(1).lower() in ("label", "name")), "")
         raw = any(option.group(1).lower() in ("nowrap", "no-wrap") for option in options)
         kept = [line for line in block[:first] if not _OPTION.match(line)]
         content = "\n".join([argument, *kept, *block[first:]])
@@ -136,6 +137,8 @@ class RestConverter:
             body = equation.strip()
             if _needs_alignment(body):
                 body = rf"\begin{{aligned}}{body}\end{{aligned}}"
+            if label and body:
+                body, label = rf"{body} \label{{{label}}}", ""
             self._out.append(format_display_math(body))
 
     def _try_heading(self) -> bool:
