@@ -105,15 +105,21 @@ _PHRASES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     for pattern, replacement in (
         (r"\b(?:the )?(integral|sum|product|summation)\s+from\s+(\S+(?:\s*=\s*\S+)?)\s+to\s+(\S+)(?:\s+of\b)?",
          r"\1_{\2}^{\3}"),
+        (r"\b(int|integral|sum|product)\s+(?:of\s+)?([^\n]{1,80}?)\s+from\s+(\S+(?:\s*=\s*\S+)?)\s+to\s+(\S+)",
+         r"\1_{\3}^{\4} \2"),
         (r"\b(?:the )?(sum|product|integral|summation|max|min)\s+over\s+(\S+)(?:\s+of\b)?", r"\1_{\2}"),
         (r"\b(?:the )?limit\s+(?:of\s+(?P<what>.{1,60}?)\s+)?as\s+(\w+)\s+(?:goes to|tends to|->|→|approaches)\s+(\S+)"
          r"(?:\s+of\b)?", r"lim_{\2 -> \3} \g<what>"),
         (r"\b(?:the )?(integral|sum|product|summation)\s+of\b", r"\1 "),
         (r"\b(?:the )?(?:square root|sqrt) of\b", "sqrt "),
+        (r"Σ(?=_|\s+[^\W\d_])", "∑"),
+        (r"Π(?=_)", "∏"),
         (r"\s+squared\b", "^2"),
         (r"\s+cubed\b", "^3"),
     )
 )  # fmt: skip
+_GREEK = "alpha|beta|gamma|delta|mu|nu|rho|sigma|lambda|kappa|tau"
+_GREEK_NAMES = re.compile(rf"(?:{_GREEK}){{2,}}")
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = frozenset(")]}")
 _LIMIT = re.compile(r"([A-Za-z])\s?(=|->|→)\s?(-?[A-Za-z0-9∞]+)(?=[\s^,]|$)")
@@ -319,6 +325,9 @@ class _Parser:
         if text == "/":
             self.at += 1
             return "/"
+        if text == "in" and token.spaced and self.peek(1).spaced and not lacks_operand:
+            self.at += 1
+            return r"\in "
         return ""
 
     def _find_angle(self) -> int | None:
@@ -489,6 +498,8 @@ class _Parser:
         if len(letters) == 1 and len(name) > 1 and (name in KNOWN_COMMANDS or name in _ALIASES):
             self.at -= 1
             return self._read_atom().latex.strip()
+        if _GREEK_NAMES.fullmatch(name):  # g_munu
+            return "".join(rf"\{greek} " for greek in re.findall(_GREEK, name)).strip()
         if name.isalpha() and len(name) > 2 and self.is_word(name):
             return rf"\text{{{name}}}"
         return " ".join(letters) if any(len(x) > 1 for x in letters) else name
@@ -559,6 +570,8 @@ class _Parser:
             closing = _OPENING[opening]
             where = "at the end" if self.peek().kind == "end" else f"before {self.peek().text}"
             self.repairs.append(f"Added a missing {closing} {where}.")
+        if opening == "{" and "\\" not in self.text and re.search(r"[:,|]|\\in ", inner):  # a set
+            return _Factor(rf"\{{{inner}\}}", kind="bracket", inner=inner.strip())
         return _Factor(f"{opening}{inner}{closing}", kind="bracket", inner=None if opening == "[" else inner.strip())
 
     @_bound_depth
@@ -690,7 +703,7 @@ _SIGN_COMMANDS = frozenset(
 
 def _split_word(word: str, start: int, is_word: Callable[[str], bool]) -> list[tuple[str, int]]:
     """Split a run of letters into names and single letters: `mc`, `dx`, `sinx`, `2pi` (without the number)."""
-    if len(word) == 1 or _is_name(word) or (len(word) > 2 and is_word(word)):
+    if len(word) == 1 or word == "in" or _is_name(word) or (len(word) > 2 and is_word(word)):
         return [(word, start)]
     parts: list[tuple[str, int]] = []
     at = 0

@@ -162,7 +162,7 @@ class QueryReader:
         if re.sub(r"[{}\s]", "", translation.latex) == re.sub(r"[{}\s]", "", cleaned):
             given = self._read_formula(replace(query, repairs=repairs), cleaned)
             if given.mathml == read.mathml:  # it is LaTeX as well
-                return given
+                return replace(given, kind="unicode") if kind == "unicode" else given
         if read.problem is None:
             return read
         return self._read_formula(replace(query, repairs=repairs), cleaned)  # its error has a place in the text
