@@ -12,6 +12,7 @@ from datetime import date
 from functools import cache
 from itertools import count
 from typing import Annotated, Any, NamedTuple
+from urllib.parse import quote
 
 import jinja2
 import orjson
@@ -24,6 +25,7 @@ from starlette.responses import HTMLResponse, Response
 from eqkin.errors import BadInput
 from eqkin.library.database import MANIFEST_NAME
 from eqkin.limits import LIMITS
+from eqkin.mathml.prose import render_prose
 from eqkin.search.engine import SearchEngine
 from eqkin.search.local import LocalSnapshot
 from eqkin.search.results import BAND_TITLES, HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
@@ -56,7 +58,7 @@ def create_environment(settings: ServerSettings) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("eqkin.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.undefined = jinja2.ChainableUndefined
+    environment.undefined = jinja2.StrictUndefined
     environment.globals.update(root=settings.root_path, limits=LIMITS, read_only=settings.read_only)
     environment.globals.update(typed="", reading_mode="")
     environment.filters.update(
@@ -70,9 +72,9 @@ def create_environment(settings: ServerSettings) -> jinja2.Environment:
     return environment
 
 
-def get_number(equation: EquationRecord) -> int:
-    """Return the number of an equation within its paper, counted from one as on its page."""
-    return int(equation.id.rpartition("#")[2]) + 1
+def get_number(name: str) -> int:
+    """Return the number of an equation within its paper from its id, counted from one as on its page."""
+    return int(name.rpartition("#")[2]) + 1
 
 
 def format_label(value: object) -> str:
@@ -193,12 +195,12 @@ def prepare_results(params: PageSearch, results: Results, origin: EquationRecord
 
 
 class ShownSection(NamedTuple):
-    """A section of a paper, and those of its equations that are shown."""
+    """A section of a paper, and those of its display equations that are shown."""
 
     number: int
     heading: str
-    total: int  # number of all its equations
-    first: int  # the number of the first one within the paper's list
+    total: int  # number of all its display equations
+    first: int  # the number of the first one
     equations: Sequence[EquationRecord]
 
 
@@ -212,17 +214,20 @@ async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)], a
             related = server.engine.find_similar_papers(page.paper.key, _RELATED_PAPERS)
         except BadInput:  # it has no equations to compare
             related = []
-        numbers = [get_number(equation) for _, equations in page.sections for equation in equations]
-        start = numbers.index(at) if at in numbers else 0
+        places = _find_displays(page)
+        numbers = list(dict.fromkeys(places.values()))  # of the displays
+        here = places.get(at or 0, 0)
+        start = numbers.index(here) if here else 0
         start -= start % _PART_EQUATIONS
         end = start + _PART_EQUATIONS
         return server.render(
             "paper.html",
             paper=page.paper,
             abstract=page.abstract,
-            sections=_cut_sections(page, start, end),
+            sections=_cut_sections(page, set(numbers[start:end])),
             numbers=numbers,
-            at=at,
+            places=places,
+            here=here,
             sources=_list_sources(page.paper),
             related=related,
             previous=numbers[start - 1] if start else None,
@@ -232,25 +237,36 @@ async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)], a
     return HTMLResponse(await server.queue.run(work))
 
 
-def _cut_sections(page: PaperPage, start: int, end: int) -> list[ShownSection]:
-    """Return the sections with the equations from `start` to `end` of the whole paper."""
-    sections, seen = [], 0
+def _find_displays(page: PaperPage) -> dict[int, int]:
+    """Return for each equation the display where it is shown: itself, that of a row, the first of its section."""
+    found = {}
+    for _, equations in page.sections:
+        first = next((get_number(each.id) for each in equations if not each.inline and each.whole is None), 0)
+        for equation in equations:
+            place = first if equation.inline else get_number(equation.whole or equation.id)
+            if place:
+                found[get_number(equation.id)] = place
+    return found
+
+
+def _cut_sections(page: PaperPage, shown: set[int]) -> list[ShownSection]:
+    """Return the sections with those of their displays that are shown."""
+    sections = []
     for number, (heading, equations) in enumerate(page.sections, 1):
-        if equations:
-            shown = equations[max(start - seen, 0) : max(end - seen, 0)]
-            title = heading or "Without a heading"
-            sections.append(ShownSection(number, title, len(equations), get_number(equations[0]), shown))
-        seen += len(equations)
+        displays = [equation for equation in equations if not equation.inline and equation.whole is None]
+        if displays:
+            part = [equation for equation in displays if get_number(equation.id) in shown]
+            first = get_number(displays[0].id)
+            sections.append(ShownSection(number, heading or "Without a heading", len(displays), first, part))
     return sections
 
 
 def _list_sources(paper: PaperRecord) -> list[tuple[str, str]]:
-    """Return where a paper can be read: names and addresses, no address for a file of the server."""
-    url, doi = getattr(paper, "url", ""), getattr(paper, "doi", "")
-    sources = [(url.split("/")[2], url)] if url.startswith("http") else []
-    if doi and doi not in url:
-        sources.append((f"doi:{doi}", f"https://doi.org/{doi}"))
-    return sources or [(paper.origin or paper.key, "")]
+    """Return where a paper can be read: names and addresses; for a file of the server only its name."""
+    sources = [(paper.url.split("/")[2], paper.url)] if paper.url.startswith(("http://", "https://")) else []
+    if paper.doi and paper.doi not in paper.url:
+        sources.append((f"doi:{paper.doi}", f"https://doi.org/{quote(paper.doi)}"))
+    return sources or [(paper.origin.rpartition("/")[2] or paper.key, "")]
 
 
 @router.get("/map")
@@ -316,14 +332,3 @@ def render_error(request: Request, error: WebError) -> Response:
     server: ServerState = request.app.state.service
     body = server.render("error.html", typed=typed, error=error)
     return HTMLResponse(body, error.status_code, error.headers)
-
-
-# Until the records have these themselves.
-class _TextSegment(NamedTuple):
-    text: str
-    mathml: str = ""
-
-
-def render_prose(text: str) -> list[_TextSegment]:
-    """Split text into words and formulas."""
-    return [_TextSegment(text)]
