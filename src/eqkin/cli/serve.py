@@ -8,9 +8,7 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
 import typer
-from rich.console import Console
 
 from eqkin.api import Library
 from eqkin.cli.library import print_statistics
@@ -18,7 +16,6 @@ from eqkin.cli.options import Collection, LibraryFolder, Milvus, Model, get_data
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
-    from eqkin.index import VectorIndex
     from eqkin.web.server import ServeTarget
 
 Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines.")]
@@ -163,64 +160,29 @@ def demo(
         eqkin demo --open
     """
     from eqkin.cli.output import print_results
+    from eqkin.encoder.encoder import Encoder
+    from eqkin.index import VectorIndex, update_index
+    from eqkin.library.records import get_equation
     from eqkin.library.statistics import compute_statistics
 
     folder = library or str(get_data_folder() / "atlas")
     with Library.open(folder) as opened:
-        report = opened.add("atlas:")
-        typer.echo(f"The atlas is in {folder}: {report.papers} articles read, {report.unchanged} unchanged.\n")
+        added = opened.add("atlas:")
+        typer.echo(f"The atlas is in {folder}: {added.papers} articles read, {added.unchanged} unchanged.\n")
         print_statistics(compute_statistics(opened))
-        _show_equation(opened, _SHOWN_EQUATION)
-        vectors = _embed_equations(opened)
+        equation = get_equation(opened, _SHOWN_EQUATION)
+        typer.secho(f'\nOne of them, from {equation.paper.key}, section "{equation.section}"', bold=True)
+        typer.echo(f"  LaTeX   {' '.join(equation.latex.split())}\n  MathML  {equation.mathml}")
+        encoder = Encoder.load()
+        report = update_index(opened, encoder)
+        rate = f", {report.embedded / report.seconds:,.0f} per second" if report.embedded else ", none of them new"
+        count = len(VectorIndex.open(opened, encoder.digest).trees)
+        typer.echo(f"\n{count:,} equations embedded in {encoder.dimensions} dimensions{rate}.")
         for name, formula in _QUERIES.items():
             typer.secho(f"\nKin of {name}: {formula}", bold=True)
             print_results(opened.search(formula, k=_SHOWN_HITS), latex=False, titled=False)
-        _show_groups(opened, vectors)
     if os.environ.get("NO_SERVE", "0") in ("", "0"):
         typer.echo()
         from eqkin.web.server import ServeTarget
 
         _run_target(ServeTarget(Path(folder)), "127.0.0.1", port, open_page)
-
-
-def _show_equation(library: Library, reference: str) -> None:
-    from eqkin.library.records import get_equation
-
-    equation = get_equation(library, reference)
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(f'\nOne of them, from {equation.paper.key}, section "{equation.section}"', style="bold")
-    console.print(f"  ... {equation.before[-200:]}")
-    console.print(f"  LaTeX   {' '.join(equation.latex.split())}")
-    console.print(f"  MathML  {equation.mathml}", style="dim")
-
-
-def _embed_equations(library: Library) -> VectorIndex:
-    from eqkin.encoder.encoder import Encoder
-    from eqkin.index import VectorIndex, update_index
-
-    encoder = Encoder.load()
-    report = update_index(library, encoder)
-    rate = f", {report.embedded / report.seconds:,.0f} per second" if report.embedded else ", none of them new"
-    vectors = VectorIndex.open(library, encoder.digest)
-    typer.echo(f"\n{len(vectors.trees):,} equations embedded in {encoder.dimensions} dimensions{rate}.")
-    return vectors
-
-
-def _show_groups(library: Library, index: VectorIndex) -> None:
-    """Print how often the nearest neighbour of an equation in a group of related ones is of the same group."""
-    from eqkin.atlas import load_equation_groups
-    from eqkin.library.queries import list_labels
-
-    groups = load_equation_groups()
-    tree = {f"{key.removeprefix('atlas:')}:{label}": number for key, label, number in list_labels(library)}
-    members = [(group.id, tree[member]) for group in groups for member in group.equations if member in tree]
-    label = np.array([name for name, _ in members])
-    vectors = index.get_vectors(np.array([number for _, number in members], np.int64))
-    similarity = vectors @ vectors.T
-    np.fill_diagonal(similarity, -np.inf)
-    right = float((label[similarity.argmax(axis=1)] == label).mean())
-    chance = float(np.mean([((label == name).sum() - 1) / (len(label) - 1) for name in label]))
-    typer.echo(
-        f"\nThe atlas has {len(groups)} groups of related equations, {len(members)} equations in all. "
-        f"The nearest neighbour of {right:.0%} of these is of the same group (by chance: {chance:.1%})."
-    )

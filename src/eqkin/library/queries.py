@@ -100,14 +100,6 @@ def list_equation_sources(library: LibraryFiles) -> list[tuple[str, int, int, st
     )
 
 
-def list_labels(library: LibraryFiles) -> list[tuple[str, str, int]]:
-    """Return paper's key, label and tree of every converted equation."""
-    return _select(
-        library,
-        "SELECT p.key, e.label, e.tree FROM equations e JOIN papers p ON p.id = e.paper WHERE e.tree IS NOT NULL",
-    )
-
-
 def read_sections(library: LibraryFiles, ids: Iterable[int]) -> dict[int, tuple[str, str]]:
     """Return heading and prose of sections by their ids."""
     wanted = orjson.dumps(list(map(int, ids))).decode()
