@@ -4,7 +4,8 @@ PYTHON ?= python3
 PYTEST_ARGS ?= -q -n 2
 
 VENV := .venv
-RUN := $(VENV)/bin/python -m
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
+RUN := $(BIN)/python -m
 PIP := $(RUN) pip --disable-pip-version-check install --quiet --constraint constraints.txt
 FETCHED := src/eqkin/mathml/katex.json src/eqkin/web/static/vendor/stix-two-math.json src/eqkin/web/static/vendor/mathlive.json
 
@@ -18,7 +19,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.base ## build a library from the bundled atlas, search it, serve it (NO_SERVE=1: do not serve)
-	$(VENV)/bin/eqkin demo --library local/atlas
+	$(BIN)/eqkin demo --library local/atlas
 
 test: lint browser ## lint, and run all tests
 	$(RUN) pytest $(PYTEST_ARGS)
@@ -27,7 +28,7 @@ bench: $(VENV)/.dev ## measure speed, scale or load: make bench ARGS="search --l
 	$(RUN) benchmarks $(ARGS)
 
 reproduce: $(VENV)/.dev ## repeat the paper's experiments: make reproduce LIBRARY=DIR (SMALL=1: in minutes, on the atlas)
-	$(if $(SMALL),NO_SERVE=1 $(VENV)/bin/eqkin demo --library local/atlas)
+	$(if $(SMALL),NO_SERVE=1 $(BIN)/eqkin demo --library local/atlas)
 	$(RUN) reproduce all $(if $(SMALL),--small --library local/atlas --out local/reproduce,$(if $(LIBRARY),--library $(LIBRARY))) $(ARGS)
 
 # Tests in a browser are skipped where there is none. Continuous integration, as root on a Debian, gets one.
@@ -39,7 +40,7 @@ lint: $(VENV)/.dev ## check style, types and imports between packages
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
-	$(VENV)/bin/lint-imports --no-cache --no-logo
+	$(BIN)/lint-imports --no-cache --no-logo
 
 format: $(VENV)/.dev ## put the code into the common format
 	$(RUN) ruff check --fix .
@@ -49,19 +50,19 @@ clean: ## remove everything the other targets made
 	rm -rf $(VENV) build dist .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage src/eqkin/mathml/katex.* src/eqkin/web/static/vendor local/npm
 	find benchmarks src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/bin/python:
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "eqkin needs Python 3.11 or newer and '$(PYTHON)' is not: name another one, as in: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 	  { rm -rf $(VENV); echo "'$(PYTHON)' cannot make virtual environments: install its venv module (Debian: python3-venv)" >&2; exit 1; }
 
-$(VENV)/.base: $(RECIPE) | $(VENV)/bin/python
+$(VENV)/.base: $(RECIPE) | $(BIN)/python
 	$(PIP) --editable .
 	@touch $@
 
 # torch by its exact version first: then pip takes a build for CPUs where the index has one (PyPI's for Linux is for GPUs)
-$(VENV)/.dev: $(RECIPE) | $(VENV)/bin/python
+$(VENV)/.dev: $(RECIPE) | $(BIN)/python
 	$(PIP) '$(shell grep '^torch==' constraints.txt)'
-	$(PIP) --editable '.[bench,dev,eval,milvus,ray,train]'
+	$(PIP) --editable '.[bench,dev,documents,eval,mcp,milvus,onnx,ray,train]'
 	$(VENV)/bin/python hatch_build.py
 	@touch $(VENV)/.base $@

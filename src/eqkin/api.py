@@ -48,6 +48,7 @@ class Library(LibraryFiles):
         jobs: int = 1,
         executor: Executor | None = None,
         metadata: MetadataSnapshot | str | os.PathLike[str] | None = None,
+        fetch: bool = False,
         progress: Callable[[AddReport], None] | None = None,
         formulas: str | None = None,
     ) -> AddReport:
@@ -60,6 +61,8 @@ class Library(LibraryFiles):
             jobs: processes to read with, unless an executor is given.
             executor: runs the parsing, for example `eqkin.backends.ray.RayExecutor`; the result does not depend on it.
             metadata: arXiv's metadata snapshot or its path, for bulk archives.
+            fetch: download the LaTeX sources of PDFs and references from arXiv. Without it nothing is sent anywhere,
+                except for sources named `arxiv:ID`.
             progress: called after every paper with the report so far.
             formulas: which formulas become equations: `displays` as a whole, `rows` (displays and their rows, the
                 default of a new library) or `inline` (also inline formulas). The library keeps it for later calls.
@@ -83,9 +86,8 @@ class Library(LibraryFiles):
         with self.open_writer() as writer:
             if formulas:
                 writer.save_setting("formulas", formulas)
-            return ingest(
-                writer, [os.fspath(source) for source in sources], executor, metadata=metadata, progress=progress
-            )
+            names = [os.fspath(source) for source in sources]
+            return ingest(writer, names, executor, metadata=metadata, fetch=fetch, progress=progress)
 
     def iter_equations(self, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
         """Yield all equations as `eqkin export` writes them; `failed`: also those that did not convert."""

@@ -181,7 +181,7 @@ def test_single_file_is_read_by_its_suffix_or_content(tmp_path, name, content, k
     assert next(open_source(str(path))).load().kind == kind
 
 
-@pytest.mark.parametrize("content", [b"", b"%PDF-1.5", b"\x00\x01\x02" * 300, b"just words", b"BZh91AY"])
+@pytest.mark.parametrize("content", [b"", b"\x00\x01\x02" * 300, b"just words", b"BZh91AY"])
 def test_file_of_unknown_kind_is_refused_with_a_list_of_readable_ones(tmp_path, content):
     path = tmp_path / "x.bin"
     path.write_bytes(content)

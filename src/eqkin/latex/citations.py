@@ -7,6 +7,7 @@ Only bibliography items are searched: a decimal number in the text is not an ide
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 ARXIV_ARCHIVES = (
     "acc-phys|adap-org|alg-geom|ao-sci|astro-ph|atom-ph|bayes-an|chao-dyn|chem-ph|cmp-lg|comp-gas|cond-mat|cs|dg-ga"
@@ -53,10 +54,19 @@ def find_cited_ids(document: str, bibliographies: list[str]) -> list[str]:
     if "\\bibitem" in document or "thebibliography" in document:
         texts += [match[0] for match in _BIBLIOGRAPHY.finditer(document)]
     for text in texts:
-        for match in _NUMBER.finditer(text):
-            before = text[max(match.start() - _MARKER_REACH, 0) : match.start()]
-            marked = (_MARKED_MONTH if match[0][0] == "." else _OLD_ARCHIVE).search(before)
-            identifier = marked and normalise_arxiv_id((marked[1] if match[0][0] == "." else marked[0]) + match[0])
-            if identifier:
-                found.add(identifier)
+        found.update(_iter_ids(text))
     return sorted(found)
+
+
+def find_arxiv_id(text: str) -> str | None:
+    """Return the first identifier in a text that is marked as one (`arXiv:`, `arxiv.org/abs/`), None without one."""
+    return next(_iter_ids(text), None)
+
+
+def _iter_ids(text: str) -> Iterator[str]:
+    for match in _NUMBER.finditer(text):
+        before = text[max(match.start() - _MARKER_REACH, 0) : match.start()]
+        marked = (_MARKED_MONTH if match[0][0] == "." else _OLD_ARCHIVE).search(before)
+        identifier = marked and normalise_arxiv_id((marked[1] if match[0][0] == "." else marked[0]) + match[0])
+        if identifier:
+            yield identifier

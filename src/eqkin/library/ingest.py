@@ -75,6 +75,7 @@ class AddReport:
     more: Counter[str] = field(default_factory=Counter)  # rows and inline formulas with a tree
     problems: list[str] = field(default_factory=list)  # papers and sources that could not be read
     skipped: Counter[str] = field(default_factory=Counter)  # files within sources that were not read, by reason
+    without_source: list[str] = field(default_factory=list)  # papers of which only the metadata is known, and why
     peak_bytes: int = 0  # the largest worker's memory
 
     def count_skipped(self, what: str, why: str) -> None:
@@ -113,13 +114,14 @@ def ingest(
     executor: Executor,
     *,
     metadata: MetadataSnapshot | None = None,
+    fetch: bool = False,
     progress: Callable[[AddReport], None] | None = None,
 ) -> AddReport:
     """Parse the papers of `sources` and write those that are new or changed; the library does not depend on `executor`.
 
     Raises `BadInput` if a source does not exist or is of an unknown kind (nothing was written).
     """
-    run = _Ingest(writer, executor, metadata, {normalise_source(source): source for source in sources})
+    run = _Ingest(writer, executor, metadata, fetch, {normalise_source(source): source for source in sources})
     for events in executor.map(
         partial(parse_task, describe_parser()), run.iter_tasks(), on_failure=fail_task, split=run.split_task
     ):
@@ -198,14 +200,20 @@ class _Ingest:
     """
 
     def __init__(
-        self, writer: LibraryWriter, executor: Executor, metadata: MetadataSnapshot | None, sources: dict[str, str]
+        self,
+        writer: LibraryWriter,
+        executor: Executor,
+        metadata: MetadataSnapshot | None,
+        fetch: bool,
+        sources: dict[str, str],
     ) -> None:
         self.report = AddReport()
         self._writer, self._executor, self._metadata, self._sources = writer, executor, metadata, sources
         self._formulas = writer.read_setting("formulas") or "rows"
+        self._fetch = fetch
         opener = open_source_shards if executor.is_remote else open_source
         self._opened = {
-            name: opener(source, metadata=metadata, on_skip=self.report.count_skipped)
+            name: opener(source, metadata=metadata, fetch=fetch, on_skip=self.report.count_skipped)
             for name, source in sources.items()
         }
         self._stale: dict[str, str] = {}  # papers taken for unchanged that were replaced since, with their source
@@ -215,7 +223,9 @@ class _Ingest:
         batch: list[PaperTask] = []
         n_bytes = 0
         for source, parts in self._opened.items():
-            is_local = self._executor.is_remote and source.startswith(("arxiv:", "python:"))
+            is_local = self._executor.is_remote and (
+                self._fetch or source.startswith(("arxiv:", "python:", "zotero:"))
+            )
             with self._reporting_errors():
                 for part in parts:
                     if isinstance(part, SourceItem):
@@ -260,6 +270,11 @@ class _Ingest:
 
     def _add_paper(self, parsed: ParsedPaper) -> None:
         known = self._writer.find_digest(parsed.key)
+        missing = parsed.paper.missing_source if parsed.paper else ""
+        if missing:
+            self.report.without_source.append(f"{parsed.origin}: {missing}")
+            if known:  # its source was fetched before
+                parsed.digest = known
         is_current = bool(parsed.digest) and not parsed.failure and parsed.digest == known
         if parsed.unchanged and not is_current:
             self._stale[parsed.key] = parsed.source
@@ -275,7 +290,7 @@ class _Ingest:
         for source in dict.fromkeys(self._stale.values()):
             stale = {key for key, name in self._stale.items() if name == source}
             with suppress(EqkinError):  # reported when the source was read first
-                for item in open_source(self._sources[source], metadata=self._metadata):
+                for item in open_source(self._sources[source], metadata=self._metadata, fetch=self._fetch):
                     if item.key in stale:
                         known = self._writer.find_digest(item.key)
                         self._add_paper(_parse_paper_task(PaperTask(item, known, source, self._formulas)))

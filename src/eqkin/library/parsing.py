@@ -117,7 +117,8 @@ def parse_item(item: SourceItem, known: str = "", formulas: str = "rows") -> Par
             digest = _add_version(hash_paper(paper), formulas)
             if digest == known:
                 return ParsedPaper(item.key, item.origin, digest, unchanged=True)
-        parsed = parse_paper(paper, digest, formulas)
+        # without a digest, a paper whose source is missing is tried again
+        parsed = parse_paper(paper, "" if paper.missing_source else digest, formulas)
     except (RecursionError, MemoryError) as error:
         parsed = make_failed_paper(item.key, item.origin, "limit: memory", repr(error), digest)
     except Exception as error:  # one surprising paper must not stop the others

@@ -10,15 +10,17 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from difflib import SequenceMatcher
 from email.utils import parsedate_to_datetime
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import BinaryIO
-from xml.etree.ElementTree import Element, ParseError
+from xml.etree.ElementTree import Element, ParseError, tostring
 
 from defusedxml import DefusedXmlException  # type: ignore[import-untyped]
 from defusedxml.ElementTree import fromstring  # type: ignore[import-untyped]
@@ -29,7 +31,7 @@ from eqkin.sources.arxiv_ids import ArxivId, parse_arxiv_id
 from eqkin.sources.eprints import read_eprint
 from eqkin.sources.files import get_cache_folder, lock_file, make_cache_folder, open_regular, read_capped
 from eqkin.sources.metadata import ArxivMetadata, apply_metadata
-from eqkin.sources.paper import Paper, SourceItem
+from eqkin.sources.paper import Paper, SourceItem, hash_parts
 from eqkin.sources.text import clean_text
 from eqkin.storage import write_atomically
 
@@ -41,6 +43,9 @@ _ARXIV = "{http://arxiv.org/schemas/atom}"
 _CHUNK_BYTES = 1 << 16
 _MAX_WAIT_SECONDS = 120.0  # the longest single wait; a server that asks for more is given up
 _TIMEOUT_SECONDS = 60.0  # of one connection or read
+_BATCH_IDS = 100  # papers whose metadata is asked for at once
+_MIN_TITLE_WORDS = 3  # of a title to search for
+_MIN_TITLE_LIKENESS = 0.9  # of titles of the same paper
 _RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -66,18 +71,19 @@ class ArxivClient:
     attempts: int = 5
     deadline: float = 600.0  # seconds one download may take, waits and further attempts included
     max_age: float = 30 * 86_400.0  # seconds after which a paper without a version is downloaded again
+    is_offline: bool = False  # use only what is in the cache
     sleep: Callable[[float], None] = time.sleep
     limits: Limits = LIMITS
 
     def fetch_source(self, arxiv_id: ArxivId) -> Path:
         """Return the file with the e-print as arXiv sends it; raises what `download` does."""
         address = f"{self.eprint.rstrip('/')}/{arxiv_id.full}"
-        return self._fetch_cached(arxiv_id, address, "source", self.limits.download_bytes)
+        return self._fetch_cached(arxiv_id.full, address, "source", self.limits.download_bytes, arxiv_id.version > 0)
 
     def fetch_metadata(self, arxiv_id: ArxivId) -> ArxivMetadata:
         """Return title, authors, categories and abstract; raise `BadInput` if arXiv does not know the paper."""
         address = f"{self.api}?{urllib.parse.urlencode({'id_list': arxiv_id.full, 'max_results': '1'})}"
-        path = self._fetch_cached(arxiv_id, address, "atom", _MAX_FEED_BYTES)
+        path = self._fetch_cached(arxiv_id.full, address, "atom", _MAX_FEED_BYTES, arxiv_id.version > 0)
         try:
             papers = parse_feed(read_capped(path, _MAX_FEED_BYTES), address)
             if not papers or papers[0].arxiv_id != arxiv_id.base:
@@ -87,14 +93,63 @@ class ArxivClient:
             raise
         return papers[0]
 
-    def _fetch_cached(self, arxiv_id: ArxivId, address: str, suffix: str, max_bytes: int) -> Path:
-        path = self.folder / f"{arxiv_id.full.replace('/', '_')}.{suffix}"
+    def prefetch_metadata(self, arxiv_ids: Sequence[ArxivId]) -> None:
+        """Fetch the metadata of many papers in few requests; what fails is fetched one by one later."""
+        missing = [one for one in arxiv_ids if not self._is_fresh(self._get_path(one.full, "atom"), one.version > 0)]
+        if self.is_offline or len(missing) < 2:
+            return
+        for start in range(0, len(missing), _BATCH_IDS):
+            batch = missing[start : start + _BATCH_IDS]
+            query = {"id_list": ",".join(one.full for one in batch), "max_results": str(len(batch))}
+            path = self.folder / "batch.atom"
+            with suppress(EqkinError, ParseError, DefusedXmlException, ValueError):
+                self.download(f"{self.api}?{urllib.parse.urlencode(query)}", path, _MAX_FEED_BYTES)
+                self._split_feed(fromstring(read_capped(path, _MAX_FEED_BYTES), forbid_dtd=True), batch)
+
+    def _split_feed(self, feed: Element, arxiv_ids: list[ArxivId]) -> None:
+        """Store each entry of a feed as the answer for its paper."""
+        by_id = {one.base: one for one in arxiv_ids}
+        for entry in list(feed.iter(f"{_ATOM}entry")):
+            found = parse_arxiv_id(entry.findtext(f"{_ATOM}id", ""))
+            if found and found.base in by_id:
+                single = Element(f"{_ATOM}feed")
+                single.append(entry)
+                with write_atomically(self._get_path(by_id[found.base].full, "atom")) as path:
+                    path.write_bytes(tostring(single))
+
+    def find_paper(self, title: str, authors: Sequence[str]) -> ArxivId:
+        """Return the paper with a title and one of the authors; raise `BadInput` if arXiv has none."""
+        words = _normalise_title(title).split()
+        if len(words) < _MIN_TITLE_WORDS:
+            raise BadInput("it has no arXiv identifier, and its title is too short to be searched for")
+        names = [author.split()[-1] for author in authors if author.split()]
+        query = f'ti:"{" ".join(words)}"' + (f" AND au:{names[0]}" if names else "")
+        address = f"{self.api}?{urllib.parse.urlencode({'search_query': query, 'max_results': '5'})}"
+        path = self._fetch_cached("search-" + hash_parts(query), address, "atom", _MAX_FEED_BYTES)
+        for found in parse_feed(read_capped(path, _MAX_FEED_BYTES), address):
+            likeness = SequenceMatcher(None, _normalise_title(found.title), " ".join(words)).ratio()
+            others = {author.split()[-1].casefold() for author in found.authors if author.split()}
+            is_shared = not names or any(name.casefold() in others for name in names)
+            if likeness >= _MIN_TITLE_LIKENESS and is_shared and (arxiv_id := parse_arxiv_id(found.arxiv_id)):
+                return arxiv_id
+        raise BadInput("arXiv has no paper with this title and these authors")
+
+    def _get_path(self, name: str, suffix: str) -> Path:
+        return self.folder / f"{name.replace('/', '_')}.{suffix}"
+
+    def _is_fresh(self, path: Path, is_fixed: bool) -> bool:
         try:
-            is_fresh = time.time() - path.stat().st_mtime < self.max_age or arxiv_id.version > 0
+            return self.is_offline or is_fixed or time.time() - path.stat().st_mtime < self.max_age
         except OSError:
-            is_fresh = False
-        if not is_fresh:
-            self.download(address, path, max_bytes)
+            return False
+
+    def _fetch_cached(self, name: str, address: str, suffix: str, max_bytes: int, is_fixed: bool = False) -> Path:
+        path = self._get_path(name, suffix)
+        if path.exists() and self._is_fresh(path, is_fixed):
+            return path
+        if self.is_offline:
+            raise BadInput("its source was not fetched: `eqkin add --fetch` fetches it from arXiv")
+        self.download(address, path, max_bytes)
         return path
 
     def download(self, address: str, target: Path, max_bytes: int) -> None:
@@ -195,10 +250,11 @@ def make_arxiv_item(spec: str, client: ArxivClient) -> SourceItem:
     arxiv_id = parse_arxiv_id(spec)
     if arxiv_id is None:
         raise BadInput(f"{spec}: is not an arXiv identifier; write arxiv:1706.03762 or arxiv:hep-th/9901001")
-    return SourceItem(arxiv_id.key, f"arXiv {arxiv_id.full}", partial(_load_arxiv_paper, arxiv_id, client))
+    return SourceItem(arxiv_id.key, f"arXiv {arxiv_id.full}", partial(load_arxiv_paper, arxiv_id, client))
 
 
-def _load_arxiv_paper(arxiv_id: ArxivId, client: ArxivClient) -> Paper:
+def load_arxiv_paper(arxiv_id: ArxivId, client: ArxivClient) -> Paper:
+    """Return a paper with its metadata; raises `BadInput` or `LimitReached`."""
     path = client.fetch_source(arxiv_id)
     origin = f"https://arxiv.org/abs/{arxiv_id.full}"
     try:
@@ -245,6 +301,10 @@ def _parse_entry(entry: Element, origin: str) -> ArxivMetadata:
         abstract=find_first("summary"),
         license=clean_text(licenses[0]) if licenses else "",
     )
+
+
+def _normalise_title(title: str) -> str:
+    return " ".join(re.sub(r"\$[^$]*\$|[^\w\s]", " ", title.casefold()).split())
 
 
 def _parse_retry_after(value: str) -> float | None:

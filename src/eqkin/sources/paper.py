@@ -37,6 +37,7 @@ class Paper:
     styles: list[str] = field(default_factory=list)  # texts of local .sty/.cls files or macro definitions
     bibliography: list[str] = field(default_factory=list)  # texts of .bbl/.bib files
     cites: list[str] = field(default_factory=list)  # arXiv ids that are known in addition to those in the texts
+    missing_source: str = ""  # why there is no text, for a paper that is known only by its metadata
     notes: list[str] = field(default_factory=list)  # what was refused or left out while reading
 
 

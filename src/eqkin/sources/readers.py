@@ -10,7 +10,7 @@ import os
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -31,12 +31,16 @@ from eqkin.sources.files import (
     read_head,
 )
 from eqkin.sources.html import read_html
+from eqkin.sources.lyx import read_lyx
 from eqkin.sources.markdown import read_markdown
 from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.notebook import read_notebook
+from eqkin.sources.pandoc import PANDOC_FORMATS, read_with_pandoc
 from eqkin.sources.paper import Paper, SourceItem, hash_parts, make_failed_item
+from eqkin.sources.pretext import read_pretext
 from eqkin.sources.project import list_candidate_paths, list_includes, read_project
 from eqkin.sources.records import iter_record_items
+from eqkin.sources.references import ZOTERO_DATABASE, iter_reference_items, make_pdf_item
 from eqkin.sources.rest import read_rest
 from eqkin.sources.text import decode_text, refuse_binary
 
@@ -48,6 +52,9 @@ DOCUMENT_READERS: dict[str, DocumentReader] = {
     "rst": read_rest,
     "html": read_html,
     "python": read_module,
+    "lyx": read_lyx,
+    "pretext": read_pretext,
+    **{name: partial(read_with_pandoc, format_name=name) for name in PANDOC_FORMATS},
 }
 _FORMATS = {  # by suffix; the longest that fits counts
     "tex": (".tex", ".ltx", ".latex"),
@@ -58,19 +65,23 @@ _FORMATS = {  # by suffix; the longest that fits counts
     "python": (".py",),
     "records": (".jsonl", ".jsonl.zst", ".jsonl.gz", ".ndjson"),
     "archive": (".tar", ".gz", ".tgz", ".zip"),
+    "lyx": (".lyx",),
+    "pretext": (".ptx",),
+    "references": (".bib", ".ris"),
+    "pdf": (".pdf",),
+    **PANDOC_FORMATS,
 }
 _FORMAT_BY_SUFFIX = {suffix: name for name, suffixes in _FORMATS.items() for suffix in suffixes}
 _READABLE = (
-    "a folder; .tex, .md, .qmd, .Rmd, .ipynb, .rst, .html, .py; .jsonl (also .zst or .gz); an e-print "
-    "(.tex, .gz, .tar, .tar.gz, .zip) or a bulk tar of them; arxiv:ID; python:PACKAGE; atlas: (bundled with eqkin)"
+    "a folder; .tex, .md, .qmd, .Rmd, .ipynb, .rst, .html, .py; .docx, .odt, .org, .typ, .lyx, .ptx; .jsonl (also .zst or .gz); "
+    "an e-print (.tex, .gz, .tar, .tar.gz, .zip) or a bulk tar of them; .pdf, .bib, .ris, CSL .json and zotero: (whose "
+    "sources --fetch gets from arXiv); arxiv:ID; python:PACKAGE; atlas: (bundled with eqkin)"
 )
-_UNREADABLE_KINDS = {"pdf": "PDF only, without its source", "empty": "is empty", "binary": "unknown binary data"}
+_UNREADABLE_KINDS = {"empty": "is empty", "binary": "unknown binary data"}
 _UNREAD_DOCUMENTS = {  # in a folder, that a user may expect to be read
-    ".pdf": "formulas cannot be read from PDF; give the LaTeX source, or arxiv:ID",
     **dict.fromkeys((".djvu", ".ps", ".dvi"), "only drawings of formulas; give the LaTeX source"),
-    **dict.fromkeys((".bib", ".ris"), "no formulas, only references; give arxiv:ID for each paper"),
     **dict.fromkeys(
-        (".docx", ".doc", ".odt", ".rtf", ".org", ".typ", ".lyx", ".tm", ".epub", ".pptx", ".nb", ".mw"),
+        (".doc", ".rtf", ".tm", ".epub", ".pptx", ".nb", ".mw"),
         "cannot be read; convert to LaTeX, Markdown or HTML",
     ),
 }
@@ -85,6 +96,7 @@ def open_source(
     limits: Limits = LIMITS,
     metadata: MetadataSnapshot | None = None,
     arxiv: ArxivClient | None = None,
+    fetch: bool = False,
     on_skip: SkipCallback | None = None,
 ) -> Iterator[SourceItem]:
     """Return the papers behind one argument of a user, in a fixed order.
@@ -97,13 +109,15 @@ def open_source(
         limits: bounds on what one paper may cost.
         metadata: where titles, authors and categories of e-prints in files are looked up.
         arxiv: how to download; with the usual settings by default.
+        fetch: whether the sources of PDFs and references may be downloaded.
         on_skip: called with what was left out (PDF members, links) and why.
 
     Raises:
         BadInput: the source does not exist, or is of a kind that cannot be read.
     """
     return expand_shards(
-        open_source_shards(spec, limits=limits, metadata=metadata, arxiv=arxiv, on_skip=on_skip), on_skip
+        open_source_shards(spec, limits=limits, metadata=metadata, arxiv=arxiv, fetch=fetch, on_skip=on_skip),
+        on_skip,
     )
 
 
@@ -113,15 +127,19 @@ def open_source_shards(
     limits: Limits = LIMITS,
     metadata: MetadataSnapshot | None = None,
     arxiv: ArxivClient | None = None,
+    fetch: bool = False,
     on_skip: SkipCallback | None = None,
 ) -> Iterator[SourceItem | Shard]:
     """Return the same as `open_source`, with bulk tars unopened, each a `Shard` that can be read elsewhere."""
+    client = arxiv or ArxivClient(limits=limits)
     if spec.lower().startswith("arxiv:") or re.match(r"https?://", spec, re.IGNORECASE):
-        return iter([make_arxiv_item(spec, arxiv or ArxivClient(limits=limits))])
+        return iter([make_arxiv_item(spec, client)])
     if spec == "atlas:":
         return _iter_atlas_items()
     if spec.startswith("python:"):
         return iter_package_items(spec.removeprefix("python:"), limits)
+    if spec.startswith("zotero:"):
+        spec = spec.removeprefix("zotero:") or str(Path.home() / ZOTERO_DATABASE)
     try:
         path = Path(spec).expanduser().resolve()
         exists = path.exists()
@@ -131,7 +149,7 @@ def open_source_shards(
         hint = f"; for the arXiv paper write arxiv:{spec}" if parse_arxiv_id(spec) else ""
         hint = "; the atlas is added as a whole: write atlas:" if spec.startswith("atlas:") else hint
         raise BadInput(f"{display_path(spec)}: no such file or folder{hint}")
-    opener = _FileOpener(limits, metadata.get if metadata else None, on_skip)
+    opener = _FileOpener(limits, metadata.get if metadata else None, replace(client, is_offline=not fetch), on_skip)
     return opener.open_folder(path) if path.is_dir() else opener.open_file(path)
 
 
@@ -141,6 +159,7 @@ class _FileOpener:
 
     limits: Limits
     look_up: MetadataLookup | None
+    client: ArxivClient  # for PDFs and references
     on_skip: SkipCallback | None
 
     def open_file(self, path: Path) -> Iterator[SourceItem | Shard]:
@@ -151,13 +170,19 @@ class _FileOpener:
         head = read_head(path, _SNIFFED_BYTES)
         kind = detect_kind(head)
         format_name = find_format(path.name)
-        if kind in ("tar", "gzip", "zip") and (format_name != "records" or kind != "gzip"):
+        if kind == "pdf":
+            format_name = "pdf"
+        elif format_name in PANDOC_FORMATS or path.suffix == ".sqlite":
+            format_name = format_name or "references"
+        elif kind in ("tar", "gzip", "zip") and (format_name != "records" or kind != "gzip"):
             format_name = "archive"
         elif kind != "text" and (format_name != "records" or kind not in ("gzip", "zstd")):
             what = _UNREADABLE_KINDS.get(kind, f"a {kind} file")
             raise BadInput(f"{display_path(path)}: {what}; what can be read: {_READABLE}")
         elif format_name not in DOCUMENT_READERS and re.match(rb'\s*\{\s*"(?:doc_id|id|latex|text)"\s*:', head):
             format_name = "records"
+        elif format_name is None and path.suffix.lower() == ".json" and b'"title"' in head and b'"cells"' not in head:
+            format_name = "references"
         elif format_name in (None, "archive"):
             format_name = "eprint" if parse_file_name(path.name) else _guess_text_format(head)
         if format_name is None:
@@ -175,6 +200,12 @@ class _FileOpener:
             if format_name == "tex":
                 tex.append(path)
                 continue
+            if format_name == "references":
+                _report_skipped(self.on_skip, path, "references (to add the papers, give the file itself)")
+                continue
+            if format_name == "pdf" and path.with_suffix(".tex").exists():
+                _report_skipped(self.on_skip, path, "PDF of a .tex file beside it")
+                continue
             is_eprint = parse_file_name(path.name) is not None
             if format_name == "python" or (format_name is None and not is_eprint):
                 if why := _UNREAD_DOCUMENTS.get(path.suffix.lower()):
@@ -184,9 +215,8 @@ class _FileOpener:
                 if format_name in (None, "archive"):
                     kind = detect_kind(read_head(path))
                     if kind == "pdf":
-                        _report_skipped(self.on_skip, path, "PDF only")
-                        continue
-                    if kind not in ("tar", "gzip", "zip"):
+                        format_name = "pdf"
+                    elif kind not in ("tar", "gzip", "zip"):
                         if not is_eprint:
                             continue
                         format_name = "eprint"
@@ -202,6 +232,10 @@ class _FileOpener:
         """Open a file as a document, or as "tex", "records", "archive" (a bulk tar or an e-print) or "eprint"."""
         if format_name == "records":
             return iter_record_items(path, self.limits)
+        if format_name == "references":
+            return iter_reference_items(path, self.client, self.limits)
+        if format_name == "pdf":
+            return iter([make_pdf_item(path, self.client)])
         if format_name == "archive" and is_bulk_tar(path, self.limits):
             return iter([Shard(path, self.limits, self.look_up, in_folder)])
         if format_name in ("archive", "eprint"):
@@ -241,7 +275,8 @@ def load_document(path: str, format_name: str, limits: Limits) -> Paper:
     """Read one file with a reader of `DOCUMENT_READERS`; raises `BadInput` or `LimitReached`."""
     limit = min(limits.python_bytes if format_name == "python" else limits.document_bytes, limits.file_bytes)
     raw = read_capped(path, limit)
-    refuse_binary(raw, display_path(path))
+    if format_name not in ("docx", "odt"):
+        refuse_binary(raw, display_path(path))
     return DOCUMENT_READERS[format_name](raw, make_file_key(path), display_path(path))
 
 

@@ -1,0 +1,35 @@
+"""Word, OpenDocument, Org and Typst documents, which pandoc converts to LaTeX."""
+
+from __future__ import annotations
+
+import subprocess
+
+from eqkin.errors import BadInput, LimitReached
+from eqkin.sources.paper import Paper
+from eqkin.sources.text import decode_text
+
+PANDOC_FORMATS = {"docx": (".docx",), "odt": (".odt",), "org": (".org",), "typst": (".typ",)}
+_SECONDS = 60.0  # for one document
+_HEAP = "1g"
+
+
+def read_with_pandoc(raw: bytes, key: str, origin: str, format_name: str) -> Paper:
+    """Convert one document. Raises `BadInput` if pandoc is missing or cannot read it, `LimitReached` if it takes too long.
+
+    Pandoc runs in its sandbox: the document cannot make it read other files or the network.
+    """
+    try:
+        import pypandoc
+    except ImportError as error:
+        raise BadInput(f"{origin}: reading .{format_name} needs pandoc: pip install 'eqkin[documents]'") from error
+    program = pypandoc.get_pandoc_path()
+    options = ["--sandbox", "--standalone", "--from", format_name, "--to", "latex", "--wrap", "preserve"]
+    command = [program, *options, "+RTS", f"-M{_HEAP}", "-RTS"]
+    try:
+        done = subprocess.run(command, input=raw, capture_output=True, timeout=_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise LimitReached(f"{origin}: pandoc takes longer than {_SECONDS:.0f} seconds") from error
+    if done.returncode:
+        reason = " ".join(done.stderr.decode("utf-8", "replace").split())[:300]
+        raise BadInput(f"{origin}: pandoc cannot read it ({reason or f'status {done.returncode}'})")
+    return Paper(key, decode_text(done.stdout), origin, kind=format_name)

@@ -1,0 +1,280 @@
+"""Papers that people have as PDFs or as references: BibTeX, RIS, CSL-JSON and Zotero.
+
+Neither contains formulas that can be read, but their identifiers, or their title and authors, lead to a LaTeX source on
+arXiv. Nothing is downloaded unless the client may (`ArxivClient.is_offline`). A paper without a source is kept with its
+metadata and a note, so that it is not lost.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import bibtexparser
+import orjson
+import pypdf
+import rispy
+from bibtexparser import middlewares
+from bibtexparser.model import Entry
+
+from eqkin.errors import BadInput, EqkinError
+from eqkin.latex.citations import find_arxiv_id
+from eqkin.limits import Limits
+from eqkin.sources.arxiv import ArxivClient, load_arxiv_paper
+from eqkin.sources.arxiv_ids import ArxivId, parse_arxiv_id, parse_file_name
+from eqkin.sources.files import display_path, make_file_key, read_capped
+from eqkin.sources.metadata import ArxivMetadata, apply_metadata
+from eqkin.sources.paper import Paper, SourceItem, hash_parts
+from eqkin.sources.text import clean_text, decode_text
+
+ZOTERO_DATABASE = Path("Zotero/zotero.sqlite")  # in the home folder, where Zotero puts it
+MAX_REFERENCES = 100_000  # of one file
+_FIRST_PAGE_CHARS = 20_000  # of a PDF, searched for identifiers
+_DOI = re.compile(r"\b(10\.\d{4,9}/[^\s\"<>{}]{1,200}[^\s\"<>{}.,;:)\]])")
+_STAMP = re.compile(r"arXiv:\s*\S{7,30}\s*\[")  # at the margin of the first page; other identifiers there are cited
+_YEAR = re.compile(r"(?<!\d)(1[5-9]|20)\d\d(?!\d)")
+_PLACEHOLDER_TITLE = re.compile(r"untitled|microsoft word|\.(?:dvi|tex|docx?|pdf|ps)\s*\Z|\A[\w.-]*\d[\w.-]*\Z", re.IGNORECASE)
+
+logging.getLogger("bibtexparser").setLevel(logging.CRITICAL)  # damaged entries are counted, not printed
+logging.getLogger("pypdf").setLevel(logging.CRITICAL)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What is known of a paper without reading it."""
+
+    name: str = ""  # citation key
+    title: str = ""
+    authors: tuple[str, ...] = ()
+    year: int | None = None
+    arxiv_id: ArxivId | None = None
+    doi: str = ""
+
+    def make_key(self) -> str:
+        """Return the key of the paper: by its identifier, or by its title and authors."""
+        if self.arxiv_id:
+            return self.arxiv_id.key
+        return f"doi:{self.doi.lower()}" if self.doi else f"reference:{hash_parts(self.title, *self.authors)[:16]}"
+
+
+def iter_reference_items(path: Path, client: ArxivClient, limits: Limits) -> Iterator[SourceItem]:
+    """Yield the entries of a file of references, known by its suffix.
+
+    Raises `BadInput` if it has none that can be read.
+    """
+    origin = display_path(path)
+    if path.suffix.lower() == ".sqlite":
+        references = _read_zotero(path)
+    else:
+        text = decode_text(read_capped(path, limits.document_bytes))
+        references = _PARSERS[path.suffix.lower()](text, origin)
+    found = list(dict.fromkeys(islice(references, MAX_REFERENCES)))
+    if not found:
+        raise BadInput(f"{origin}: has no references that can be read")
+    client.prefetch_metadata([reference.arxiv_id for reference in found if reference.arxiv_id])
+    for reference in found:
+        name = f"{origin}: {reference.name or reference.title or reference.doi}"
+        key = reference.make_key()
+        yield SourceItem(key, name, partial(load_reference, reference, key, name, client))
+
+
+def make_pdf_item(path: Path, client: ArxivClient) -> SourceItem:
+    """Return the paper of a PDF; `load` looks for its identifier."""
+    return SourceItem(make_file_key(path), display_path(path), partial(_load_pdf, str(path), client))
+
+
+def _load_pdf(path: str, client: ArxivClient) -> Paper:
+    reference = read_pdf_reference(path, client.limits)
+    key = reference.make_key() if reference.arxiv_id else make_file_key(path)
+    return load_reference(reference, key, display_path(path), client)
+
+
+def load_reference(reference: Reference, key: str, origin: str, client: ArxivClient) -> Paper:
+    """Return the paper of a reference from its source on arXiv; one without text and with a note if there is none."""
+    paper = Paper(key, "", origin, kind="reference")
+    try:
+        arxiv_id = reference.arxiv_id or client.find_paper(reference.title, reference.authors)
+        paper = replace(load_arxiv_paper(arxiv_id, client), key=key)
+    except EqkinError as error:
+        paper.missing_source = str(error)
+        paper.notes.append(f"no source: {error}")
+    paper.doi = paper.doi or reference.doi
+    paper.cite_key = reference.name
+    about = ArxivMetadata("", reference.title, reference.authors, reference.year)
+    return apply_metadata(paper, about)
+
+
+def read_pdf_reference(path: str, limits: Limits) -> Reference:
+    """Find the identifier of a PDF in its file name, its first page or its metadata.
+
+    Raises `BadInput` if it is damaged or encrypted, `LimitReached` if it is too large.
+    """
+    name = display_path(path)
+    raw = read_capped(path, limits.file_bytes)
+    try:
+        reader = pypdf.PdfReader(io.BytesIO(raw))
+        if reader.is_encrypted and not reader.decrypt(""):
+            raise BadInput(f"{name}: is encrypted; give a PDF without a password, or its source")
+        page = clean_text(reader.pages[0].extract_text() if len(reader.pages) else "")[:_FIRST_PAGE_CHARS]
+        about = {key: clean_text(str(value)) for key, value in (reader.metadata or {}).items()}
+    except BadInput:
+        raise
+    except Exception as error:  # a damaged PDF raises almost anything
+        raise BadInput(f"{name}: is not a PDF that can be read ({type(error).__name__}: {error})") from error
+    stamp = _STAMP.search(page)
+    title = " ".join(about.get("/Title", "").split())
+    authors = re.split(r"\s*(?:;|,| and )\s*", about.get("/Author", ""))
+    return Reference(
+        title="" if _PLACEHOLDER_TITLE.search(title) else title or Path(name).stem,
+        authors=tuple(author for author in authors if author),
+        year=_find_year(about.get("/CreationDate", "")),
+        arxiv_id=parse_file_name(os.path.basename(path)) or _find_id(stamp[0] if stamp else "", *about.values()),
+        doi=_find_doi(*about.values(), page),
+    )
+
+
+def _read_bibtex(text: str, origin: str) -> Iterator[Reference]:
+    try:
+        parsed = bibtexparser.parse_string(text, append_middleware=[middlewares.LatexDecodingMiddleware(keep_math_mode=True)])
+    except Exception as error:
+        raise BadInput(f"{origin}: is not BibTeX that can be read ({error})") from error
+    for entry in parsed.entries:
+        fields = {name.lower(): " ".join(str(field.value).split()) for name, field in entry.fields_dict.items()}
+        yield _make_reference(fields, entry, re.split(r"\s+and\s+", fields.get("author", "")))
+
+
+def _make_reference(fields: dict[str, str], entry: Entry, authors: list[str]) -> Reference:
+    is_arxiv = "arxiv" in (fields.get("archiveprefix", "") + fields.get("eprinttype", "")).lower()
+    eprint = parse_arxiv_id(fields.get("eprint", ""))
+    searched = [fields.get(name, "") for name in ("eprint", "journal", "url", "doi", "note", "howpublished", "number")]
+    return Reference(
+        name=entry.key,
+        title=re.sub(r"[{}]", "", fields.get("title", "")),
+        authors=tuple(_order_name(author) for author in authors if author),
+        year=_find_year(fields.get("year", "") or fields.get("date", "")),
+        arxiv_id=eprint if is_arxiv or eprint else _find_id(*searched),
+        doi=_find_doi(fields.get("doi", ""), fields.get("url", "")),
+    )
+
+
+def _read_ris(text: str, origin: str) -> Iterator[Reference]:
+    try:
+        entries = rispy.loads(text, skip_unknown_tags=True)
+    except Exception as error:
+        raise BadInput(f"{origin}: is not RIS that can be read ({error})") from error
+    for entry in entries:
+        strings = [part for value in entry.values() for part in (value if isinstance(value, list) else [value])]
+        searched = [part for part in strings if isinstance(part, str)]
+        yield Reference(
+            name=str(entry.get("id", "")),
+            title=str(entry.get("title") or entry.get("primary_title") or ""),
+            authors=tuple(map(_order_name, entry.get("authors") or entry.get("first_authors") or ())),
+            year=_find_year(str(entry.get("year") or entry.get("publication_year") or entry.get("date") or "")),
+            arxiv_id=_find_id(*searched),
+            doi=_find_doi(str(entry.get("doi", "")), *searched),
+        )
+
+
+def _read_csl(text: str, origin: str) -> Iterator[Reference]:
+    try:
+        entries = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise BadInput(f"{origin}: is not JSON ({error})") from error
+    for entry in entries if isinstance(entries, list) else [entries]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("title"), str):
+            continue
+        people = [person for person in entry.get("author") or () if isinstance(person, dict)]
+        names = (f"{person.get('given', '')} {person.get('family') or person.get('literal') or ''}" for person in people)
+        strings = [value for value in entry.values() if isinstance(value, str)]
+        yield Reference(
+            name=str(entry.get("citation-key") or entry.get("id") or ""),
+            title=" ".join(entry["title"].split()),
+            authors=tuple(name.strip() for name in names if name.strip()),
+            year=_find_year(str((entry.get("issued") or {}) if isinstance(entry.get("issued"), dict) else "")),
+            arxiv_id=_find_id(*strings),
+            doi=_find_doi(str(entry.get("DOI", "")), str(entry.get("URL", ""))),
+        )
+
+
+_PARSERS: dict[str, Callable[[str, str], Iterator[Reference]]] = {
+    ".bib": _read_bibtex,
+    ".ris": _read_ris,
+    ".json": _read_csl,
+}
+
+
+def _read_zotero(path: Path) -> Iterator[Reference]:
+    """Read the items of Zotero's database from a copy: Zotero locks it while it runs."""
+    with tempfile.TemporaryDirectory(prefix="eqkin-zotero-") as folder:
+        copy = Path(folder) / "zotero.sqlite"
+        try:
+            shutil.copyfile(path, copy)
+            with closing(sqlite3.connect(f"{copy.as_uri()}?mode=ro", uri=True)) as database:
+                yield from _select_zotero_items(database)
+        except (OSError, sqlite3.Error) as error:
+            raise BadInput(f"{display_path(path)}: is not a Zotero database that can be read ({error})") from error
+
+
+def _select_zotero_items(database: sqlite3.Connection) -> Iterator[Reference]:
+    fields: dict[int, dict[str, str]] = {}
+    for item, field, value in database.execute(
+        "SELECT itemID, fieldName, value FROM itemData JOIN fields USING (fieldID) JOIN itemDataValues USING (valueID)"
+    ):
+        fields.setdefault(item, {})[field] = str(value)
+    authors: dict[int, list[str]] = {}
+    for item, first, last in database.execute(
+        "SELECT itemID, firstName, lastName FROM itemCreators JOIN creators USING (creatorID) ORDER BY itemID, orderIndex"
+    ):
+        authors.setdefault(item, []).append(f"{first or ''} {last or ''}".strip())
+    for item, key in database.execute(
+        "SELECT itemID, items.key FROM items JOIN itemTypes USING (itemTypeID) WHERE typeName NOT IN"
+        " ('attachment', 'note', 'annotation') AND itemID NOT IN (SELECT itemID FROM deletedItems) ORDER BY itemID"
+    ):
+        about = fields.get(item, {})
+        cite_key = about.get("citationKey") or _find_cite_key(about.get("extra", "")) or key
+        yield Reference(
+            name=cite_key,
+            title=" ".join(about.get("title", "").split()),
+            authors=tuple(authors.get(item, ())),
+            year=_find_year(about.get("date", "")),
+            arxiv_id=_find_id(*about.values()),
+            doi=_find_doi(about.get("DOI", ""), about.get("url", ""), about.get("extra", "")),
+        )
+
+
+def _find_cite_key(extra: str) -> str:
+    match = re.search(r"^citation key:\s*(\S+)", extra, re.IGNORECASE | re.MULTILINE)
+    return match[1] if match else ""
+
+
+def _find_id(*texts: str) -> ArxivId | None:
+    """Return the first arXiv identifier that is marked as one in the texts."""
+    return next((parsed for text in texts if (parsed := parse_arxiv_id(find_arxiv_id(text) or ""))), None)
+
+
+def _find_doi(*texts: str) -> str:
+    dois = (match[1] for text in texts if (match := _DOI.search(text)))
+    return next((doi for doi in dois if not doi.lower().startswith("10.48550/arxiv.")), "")
+
+
+def _find_year(text: str) -> int | None:
+    match = _YEAR.search(text)
+    return int(match[0]) if match else None
+
+
+def _order_name(name: Any) -> str:
+    """Return "Jane Doe" for "Doe, Jane"."""
+    last, comma, first = str(name).partition(",")
+    return " ".join(f"{first} {last}".split() if comma else str(name).replace("{", "").replace("}", "").split())
