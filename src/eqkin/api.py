@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from eqkin.library.records import export_equations
 from eqkin.library.verify import VerificationReport, verify_library
 from eqkin.sources import MetadataSnapshot
 from eqkin.storage import WriterLock
+from eqkin.storage.pack import list_files, pack_folder, unpack_folder
 
 if TYPE_CHECKING:
     from eqkin.search.engine import SearchEngine
@@ -141,6 +142,37 @@ class Library(LibraryFiles):
         return self.open_engine().find_similar_papers(paper, k)
 
 
+@contextmanager
+def hold_locks(folder: Path) -> Iterator[None]:
+    """Keep writers away from a library and its index; raises `LibraryBusy`."""
+    from eqkin.index.manifest import INDEX_FOLDER
+
+    with ExitStack() as stack:
+        for path in (folder, folder / INDEX_FOLDER):
+            if path.is_dir() and (folder / MANIFEST_NAME).exists():
+                with suppress(StorageFailed):  # where nothing can be written, no writer can interfere
+                    stack.enter_context(WriterLock(path))
+        yield
+
+
+def pack(folder: Path, target: Path, progress: Callable[[int], None] | None = None) -> None:
+    """Write a library with its index to one file, which `unpack` checks and opens on another machine.
+
+    Raises:
+        BadInput: there is no library.
+        LibraryBusy: another process is writing to it.
+        StorageFailed: the file cannot be written.
+    """
+    with Library.open(folder, create=False), hold_locks(folder):
+        pack_folder(folder, list_files(folder), target, progress)
+
+
+def unpack(source: Path, folder: Path, progress: Callable[[int], None] | None = None) -> None:
+    """Make a library from a file that `pack` wrote; raises what `eqkin.storage.pack.unpack_folder` does."""
+    unpack_folder(source, folder, progress)
+    Library.open(folder, create=False).close()
+
+
 def verify(folder: Path, progress: Callable[[int], None] | None = None) -> VerificationReport:
     """Check everything in a library's folder; `progress` is called with the number of papers checked so far.
 
@@ -148,14 +180,9 @@ def verify(folder: Path, progress: Callable[[int], None] | None = None) -> Verif
         BadInput: there is no library.
         LibraryBusy: another process is writing to it.
     """
-    from eqkin.index.manifest import INDEX_FOLDER
     from eqkin.index.verify import verify_index
 
-    with ExitStack() as stack:
-        for path in (folder, folder / INDEX_FOLDER):
-            if path.is_dir() and (folder / MANIFEST_NAME).exists():
-                with suppress(StorageFailed):  # where nothing can be written, no writer can interfere
-                    stack.enter_context(WriterLock(path))
+    with hold_locks(folder):
         report = verify_library(folder, progress)
         problems, notes = verify_index(folder)
     report.problems += [problem for problem in problems if problem not in report.problems]

@@ -1,0 +1,128 @@
+"""A folder as one file that another machine can check and unpack.
+
+The file is a zstd-compressed tar. Its first member lists the others with their sizes and SHA-256, so that nothing is
+written that the list does not name, and a damaged or incomplete file is found before the folder gets its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+import zstandard
+
+from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.storage.files import format_checked_json, hash_file, parse_checked_json, sync_folder, write_atomically
+
+LIST_NAME = "contents.json"
+_LEVEL = 6
+_CHUNK_BYTES = 1 << 20
+_MAX_LIST_BYTES = 50_000_000
+Progress = Callable[[int], None]  # called with the bytes done so far
+
+
+def pack_folder(folder: Path, names: list[str], target: Path, progress: Progress | None = None) -> None:
+    """Write the files `names` of a folder, which must not change meanwhile, to one file; raises `StorageFailed`."""
+    contents = {name: {"bytes": (folder / name).stat().st_size, "sha256": hash_file(folder / name)} for name in names}
+    listed = format_checked_json("files", contents)
+    done = 0
+    with write_atomically(target) as path, open(path, "wb") as file:
+        compressor = zstandard.ZstdCompressor(level=_LEVEL, threads=-1)
+        with compressor.stream_writer(file, closefd=False) as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
+            _add_member(tar, LIST_NAME, len(listed), io.BytesIO(listed))
+            for name in names:
+                with open(folder / name, "rb") as source:
+                    _add_member(tar, name, int(contents[name]["bytes"]), source)
+                done += int(contents[name]["bytes"])
+                if progress:
+                    progress(done)
+
+
+def _add_member(tar: tarfile.TarFile, name: str, size: int, source: BinaryIO) -> None:
+    member = tarfile.TarInfo(name)  # without times and owners: the same folder gives the same file
+    member.size = size
+    tar.addfile(member, source)
+
+
+def unpack_folder(source: Path, target: Path, progress: Progress | None = None) -> None:
+    """Unpack what `pack_folder` wrote to a folder that does not exist yet; nothing is left of one that is damaged.
+
+    Raises:
+        BadInput: the target exists, or the source is not a packed folder.
+        CorruptData: the source is damaged or incomplete.
+        StorageFailed: the folder cannot be written.
+    """
+    if target.exists():
+        raise BadInput(f"{target}: exists already; choose another folder")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as temporary:
+            folder = Path(temporary) / "unpacked"
+            folder.mkdir()
+            with _open_tar(source) as tar:
+                _unpack_members(tar, source, folder, progress)
+            os.rename(folder, target)
+            sync_folder(target.parent)
+    except OSError as error:
+        raise StorageFailed(f"{target}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _open_tar(source: Path) -> Iterator[tarfile.TarFile]:
+    try:
+        with open(source, "rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+            with tarfile.open(fileobj=stream, mode="r|") as tar:
+                yield tar
+    except FileNotFoundError as error:
+        raise BadInput(f"{source}: no such file") from error
+    except tarfile.ReadError as error:
+        raise BadInput(f"{source}: is not a packed library, or is damaged ({error})") from error
+    except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
+        raise CorruptData(f"{source}: is damaged ({error}); copy it again") from error
+
+
+def _unpack_members(tar: tarfile.TarFile, source: Path, folder: Path, progress: Progress | None) -> None:
+    first = tar.next()
+    if first is None or first.name != LIST_NAME or first.size > _MAX_LIST_BYTES:
+        raise BadInput(f"{source}: is not a packed library")
+    listing = tar.extractfile(first)
+    try:
+        missing = parse_checked_json(listing.read() if listing else b"", "files")
+    except ValueError as error:
+        raise CorruptData(f"{source}: its list of files is damaged ({error}); copy it again") from error
+    done = 0
+    while (member := tar.next()) is not None:
+        known = missing.pop(member.name, None)
+        path = PurePosixPath(member.name)
+        data = tar.extractfile(member) if member.isreg() else None
+        if known is None or data is None or known["bytes"] != member.size or path.is_absolute() or ".." in path.parts:
+            raise CorruptData(f"{source}: {member.name!r} is not in its list of files; copy it again")
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        digest = hashlib.sha256()
+        with open(folder / path, "wb") as file:
+            while chunk := data.read(_CHUNK_BYTES):
+                digest.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        if digest.hexdigest() != known["sha256"]:
+            raise CorruptData(f"{source}: {member.name} is damaged; copy it again")
+        done += member.size
+        if progress:
+            progress(done)
+    if missing:
+        raise CorruptData(f"{source}: ends before {min(missing)}; copy it again")
+
+
+def list_files(folder: Path) -> list[str]:
+    """Return the names of all files below a folder except locks, sorted, with `/`."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
+
