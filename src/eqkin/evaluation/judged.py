@@ -7,8 +7,9 @@ A folder of a set holds
     qrels.txt         lines of `topic 0 formula grade`, grades from 0 (not relevant) on
     published.json    optional, figures of others: [{"title": "approach0", "scores": {"ndcg": 0.7178, "map": 0.4963}}]
 
-If no judgement has grade 0, the set is complete: everything that is not listed is not relevant, and formulas with the
-topic's own LaTeX do not count.
+ARQMath and NTCIR-12 are also read as their organisers distribute them (`eqkin.evaluation.collections`). If no
+judgement has grade 0, the set is complete: everything that is not listed is not relevant, and
+formulas with the topic's own LaTeX do not count.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from eqkin.errors import BadInput
+from eqkin.evaluation.collections import find_collection, read_judged_formulas, read_topics
 from eqkin.evaluation.compare import TIE_SEED, RankedLists, SystemScores, compare, make_differences_table
 from eqkin.evaluation.context import ExperimentContext
 from eqkin.evaluation.formulas import NamedFormulas, make_name, read_formulas, read_json
@@ -48,12 +50,19 @@ class JudgedSet:
 
     @classmethod
     def read(cls, folder: Path, reader: FormulaReader | None = None) -> JudgedSet:
-        """Read the set in a folder; raises `BadInput`."""
-        published = folder / PUBLISHED_FILE
-        return cls.read_files(
-            folder / TOPICS_FILE, folder / FORMULAS_FILE, folder / QRELS_FILE, name=make_name(folder),
-            published=read_published(published) if published.exists() else (), reader=reader,
-        )  # fmt: skip
+        """Read the set in a folder, also of ARQMath or NTCIR as distributed; raises `BadInput`."""
+        path, name = folder / PUBLISHED_FILE, make_name(folder)
+        published = read_published(path) if path.exists() else ()
+        found = None if (folder / TOPICS_FILE).exists() else find_collection(folder)
+        if found is None:
+            files = (folder / TOPICS_FILE, folder / FORMULAS_FILE, folder / QRELS_FILE)
+            return cls.read_files(*files, name=name, published=published, reader=reader)
+        grades = read_qrels(found[1])
+        topics = [row for row in read_topics(found[0]) if row[0] in grades]
+        formulas = read_judged_formulas(folder, grades)
+        _check_qrels(found[1], grades, {name for name, _ in topics}, {name for name, _ in formulas})
+        reader = reader or FormulaReader()
+        return cls(name, read_formulas(topics, reader), read_formulas(formulas, reader), grades, published)
 
     @classmethod
     def read_files(
