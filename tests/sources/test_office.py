@@ -7,7 +7,9 @@ from eqkin.latex import parse
 from eqkin.sources import open_source
 
 pypandoc = pytest.importorskip("pypandoc", reason="pandoc is not installed: pip install 'eqkin[documents]'")
-MARKDOWN = "# Heat {#heat}\n\nThe law of $u$ is\n\n$$\\frac{\\partial u}{\\partial t} = \\alpha \\nabla^2 u$$\n\nas 5% know.\n"
+MARKDOWN = (
+    "# Heat {#heat}\n\nThe law of $u$ is\n\n$$\\frac{\\partial u}{\\partial t} = \\alpha \\nabla^2 u$$\n\nas 5% know.\n"
+)
 LYX = r"""#LyX 2.3 created this file
 \lyxformat 544
 \begin_document

@@ -187,7 +187,9 @@ def test_an_encrypted_pdf_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.bib", "a.ris", "a.json", "a.sqlite"])
-@pytest.mark.parametrize("raw", [b"", b"nothing here", b"@" * 1000, b"[" * 5000, b'{"title": [1]}', b"\xff\xfe\x00" * 50])
+@pytest.mark.parametrize(
+    "raw", [b"", b"nothing here", b"@" * 1000, b"[" * 5000, b'{"title": [1]}', b"\xff\xfe\x00" * 50]
+)
 def test_files_without_references_are_refused(tmp_path, name, raw):
     (tmp_path / name).write_bytes(raw)
     with pytest.raises(BadInput):

@@ -93,7 +93,9 @@ class _GraphBuilder:
             squares = self.add("Div", self.scatter(self.add("Mul", x, x), "tree", "trees"), counts)
             root = self.add("Sqrt", self.add("Add", squares, self.hold(np.float32(SQUARE_EPSILON))))
             mean = self.add("Concat", mean, root, axis=1)
-        out = self.add("Add", self.multiply(mean, self.weights["output.weight"].T), self.hold(self.weights["output.bias"]))
+        out = self.add(
+            "Add", self.multiply(mean, self.weights["output.weight"].T), self.hold(self.weights["output.bias"])
+        )
         if is_mix:
             length = self.add("ReduceL2", out, self.hold(np.array([1])), keepdims=1)
             self.add("Div", out, self.add("Max", length, self.hold(np.float32(1e-12))), name="embeddings")
@@ -119,7 +121,9 @@ class _GraphBuilder:
         if layer in self.shape.normalised:
             x = self.normalise(x, layer)
         projected = self.multiply(x, self.weights[f"layers.{layer}.weight"].T)
-        return self.add("Relu", self.sum_neighbours(self.add("Add", projected, self.hold(self.weights[f"layers.{layer}.bias"]))))
+        return self.add(
+            "Relu", self.sum_neighbours(self.add("Add", projected, self.hold(self.weights[f"layers.{layer}.bias"])))
+        )
 
     def sum_neighbours(self, x: str) -> str:
         """The sum over each node, its parent and its children."""

@@ -223,9 +223,7 @@ class _Ingest:
         batch: list[PaperTask] = []
         n_bytes = 0
         for source, parts in self._opened.items():
-            is_local = self._executor.is_remote and (
-                self._fetch or source.startswith(("arxiv:", "python:", "zotero:"))
-            )
+            is_local = self._executor.is_remote and (self._fetch or source.startswith(("arxiv:", "python:", "zotero:")))
             with self._reporting_errors():
                 for part in parts:
                     if isinstance(part, SourceItem):

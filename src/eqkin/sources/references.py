@@ -45,7 +45,9 @@ _FIRST_PAGE_CHARS = 20_000  # of a PDF, searched for identifiers
 _DOI = re.compile(r"\b(10\.\d{4,9}/[^\s\"<>{}]{1,200}[^\s\"<>{}.,;:)\]])")
 _STAMP = re.compile(r"arXiv:\s*\S{7,30}\s*\[")  # at the margin of the first page; other identifiers there are cited
 _YEAR = re.compile(r"(?<!\d)(1[5-9]|20)\d\d(?!\d)")
-_PLACEHOLDER_TITLE = re.compile(r"untitled|microsoft word|\.(?:dvi|tex|docx?|pdf|ps)\s*\Z|\A[\w.-]*\d[\w.-]*\Z", re.IGNORECASE)
+_PLACEHOLDER_TITLE = re.compile(
+    r"untitled|microsoft word|\.(?:dvi|tex|docx?|pdf|ps)\s*\Z|\A[\w.-]*\d[\w.-]*\Z", re.IGNORECASE
+)
 
 logging.getLogger("bibtexparser").setLevel(logging.CRITICAL)  # damaged entries are counted, not printed
 logging.getLogger("pypdf").setLevel(logging.CRITICAL)
@@ -147,7 +149,9 @@ def read_pdf_reference(path: str, limits: Limits) -> Reference:
 
 def _read_bibtex(text: str, origin: str) -> Iterator[Reference]:
     try:
-        parsed = bibtexparser.parse_string(text, append_middleware=[middlewares.LatexDecodingMiddleware(keep_math_mode=True)])
+        parsed = bibtexparser.parse_string(
+            text, append_middleware=[middlewares.LatexDecodingMiddleware(keep_math_mode=True)]
+        )
     except Exception as error:
         raise BadInput(f"{origin}: is not BibTeX that can be read ({error})") from error
     for entry in parsed.entries:
@@ -196,7 +200,9 @@ def _read_csl(text: str, origin: str) -> Iterator[Reference]:
         if not isinstance(entry, dict) or not isinstance(entry.get("title"), str):
             continue
         people = [person for person in entry.get("author") or () if isinstance(person, dict)]
-        names = (f"{person.get('given', '')} {person.get('family') or person.get('literal') or ''}" for person in people)
+        names = (
+            f"{person.get('given', '')} {person.get('family') or person.get('literal') or ''}" for person in people
+        )
         strings = [value for value in entry.values() if isinstance(value, str)]
         yield Reference(
             name=str(entry.get("citation-key") or entry.get("id") or ""),

@@ -125,4 +125,3 @@ def list_files(folder: Path) -> list[str]:
     """Return the names of all files below a folder except locks, sorted, with `/`."""
     paths = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
     return sorted(path.relative_to(folder).as_posix() for path in paths)
-
