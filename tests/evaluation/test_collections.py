@@ -4,8 +4,10 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.judged import JudgedSet
 
 ARQMATH_TOPICS = """<?xml version="1.0" encoding="utf-8"?><Topics>
-<Topic number="B.1"><Formula_Id>q_1</Formula_Id><Latex>a+b=c</Latex><Title>Why?</Title><Question>&lt;p&gt;</Question></Topic>
-<Topic number="B.2"><Formula_Id>q_2</Formula_Id><Latex>$\\frac{x}{y}$</Latex><Title>Not judged</Title></Topic></Topics>"""
+<Topic number="B.1"><Formula_Id>q_1</Formula_Id><Latex>a+b=c</Latex><Title>Why?</Title>
+<Question>&lt;p&gt;</Question></Topic>
+<Topic number="B.2"><Formula_Id>q_2</Formula_Id><Latex>$\\frac{x}{y}$</Latex><Title>Not judged</Title></Topic>
+</Topics>"""
 ARQMATH_TABLE = """id\tpost_id\tthread_id\ttype\tcomment_id\told_visual_id\tvisual_id\tissue\tformula
 10\t1\t1\tquestion\t\t7\t70\t\tu+v=w
 11\t1\t1\tquestion\t\t7\t70\t\tu + v = w
@@ -14,9 +16,11 @@ ARQMATH_TABLE = """id\tpost_id\tthread_id\ttype\tcomment_id\told_visual_id\tvisu
 """
 NTCIR_TOPICS = """<topics xmlns="http://ntcir-math.nii.ac.jp/" xmlns:m="http://www.w3.org/1998/Math/MathML">
 <topic><num>NTCIR12-MathWiki-1</num><query><formula id="f.0"><m:math><m:semantics><m:mi>a</m:mi>
-<m:annotation encoding="application/x-tex">a+b=c</m:annotation></m:semantics></m:math></formula></query></topic></topics>"""
+<m:annotation encoding="application/x-tex">a+b=c</m:annotation></m:semantics></m:math></formula></query></topic>
+</topics>"""
 NTCIR_ARTICLE = """<html><math id="Sum:0" alttext="u+v=w"><mi>u</mi></math> and
-<math id="Sum:1"><semantics><mi>x</mi><annotation encoding="application/x-tex">x &lt; y</annotation></semantics></math></html>"""
+<math id="Sum:1"><semantics><mi>x</mi><annotation encoding="application/x-tex">x &lt; y</annotation></semantics></math>
+</html>"""
 
 
 def write(folder, files):

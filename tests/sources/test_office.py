@@ -31,12 +31,12 @@ Heat
 \end_layout
 
 \begin_layout Standard
-The law of 
+The law of
 \begin_inset Formula $u\in\R$
 \end_inset
 
  is
-\begin_inset Formula 
+\begin_inset Formula
 \begin{equation}
 u_{t}=\alpha u_{xx}\label{eq:heat}
 \end{equation}

@@ -41,7 +41,8 @@ def make_pdf(path, lines, **about):
     objects = [
         b"<< /Type /Catalog /Pages 2 0 R >>",
         b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
-        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Contents 4 0 R "
+        b"/Resources << /Font << /F1 5 0 R >> >> >>",
         b"<< /Length %d >>\nstream\n%s\nendstream" % (len(content), content),
         b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     ]
@@ -70,7 +71,8 @@ def make_zotero(path):
         CREATE TABLE itemDataValues (valueID, value);
         INSERT INTO itemDataValues VALUES (1, 'Attention Is All You Need'), (2, 'arXiv:1706.03762'), (3, '2017-06-12'),
           (4, 'Citation Key: vaswani2017');
-        CREATE TABLE itemData (itemID, fieldID, valueID); INSERT INTO itemData VALUES (1,1,1), (1,2,2), (1,3,3), (1,4,4);
+        CREATE TABLE itemData (itemID, fieldID, valueID); INSERT INTO itemData VALUES (1,1,1), (1,2,2),
+          (1,3,3), (1,4,4);
         CREATE TABLE creators (creatorID, firstName, lastName); INSERT INTO creators VALUES (1, 'Ashish', 'Vaswani');
         CREATE TABLE itemCreators (itemID, creatorID, orderIndex); INSERT INTO itemCreators VALUES (1, 1, 0);
         """
@@ -187,9 +189,7 @@ def test_an_encrypted_pdf_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.bib", "a.ris", "a.json", "a.sqlite"])
-@pytest.mark.parametrize(
-    "raw", [b"", b"nothing here", b"@" * 1000, b"[" * 5000, b'{"title": [1]}', b"\xff\xfe\x00" * 50]
-)
+@pytest.mark.parametrize("raw", [b"", b"nothing", b"@" * 1000, b"[" * 5000, b'{"title": [1]}', b"\xff\xfe\x00" * 50])
 def test_files_without_references_are_refused(tmp_path, name, raw):
     (tmp_path / name).write_bytes(raw)
     with pytest.raises(BadInput):

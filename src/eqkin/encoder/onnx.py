@@ -104,7 +104,7 @@ class _GraphBuilder:
             self.add("Div", out, self.hold(soft_norm), name="embeddings")
 
     def mix_layer(self, x: str, layer: int) -> str:
-        """x + relu(norm(W m)), where m mixes each node with its neighbours."""
+        """Return x + relu(norm(W m)), where m mixes each node with its neighbours."""
         terms = self.weights[f"layers.{layer}.mix"]
         padded = self.pad(x)
         children = self.add("Div", self.scatter(x, "parent", "nodes"), self.count_children())
@@ -117,7 +117,7 @@ class _GraphBuilder:
         return self.add("Add", x, self.add("Relu", self.normalise(projected, layer)))
 
     def sum_layer(self, x: str, layer: int) -> str:
-        """relu of the sum over each node and its neighbours of W norm(x) + b."""
+        """Return relu of the sum over each node and its neighbours of W norm(x) + b."""
         if layer in self.shape.normalised:
             x = self.normalise(x, layer)
         projected = self.multiply(x, self.weights[f"layers.{layer}.weight"].T)

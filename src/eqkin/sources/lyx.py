@@ -17,7 +17,7 @@ _COMMANDS = {
     "Subsubsection": "subsubsection",
     "Paragraph": "paragraph",
 }
-_SHOWN_INSETS = ("Formula", "Quotes", "Flex", "Float", "Caption", "Box", "Tabular", "Text")
+_SHOWN_INSETS = {"Formula", "Quotes", "Flex", "Float", "Caption", "Box", "Tabular", "Text"}
 
 
 def read_lyx(raw: bytes, key: str, origin: str) -> Paper:
@@ -48,11 +48,12 @@ def _convert_body(lines: list[str]) -> list[str]:
                 insets.pop()
         elif word == "\\begin_inset":
             insets.append(rest.partition(" ")[0])
-            parts.append(rest.partition(" ")[2] + "\n" if insets[-1] == "Formula" else "")
+            if insets[-1] == "Formula" and _SHOWN_INSETS.issuperset(insets):
+                parts.append(rest.partition(" ")[2] + "\n")
+        elif not _SHOWN_INSETS.issuperset(insets):
+            continue  # notes, raw TeX, references, pictures
         elif insets and insets[-1] == "Formula":
             parts.append(line + "\n")
-        elif not all(kind in _SHOWN_INSETS for kind in insets):
-            continue  # notes, raw TeX, references, pictures
         elif word == "\\begin_layout":
             command = _COMMANDS.get(rest.rstrip("*"))
             parts.append(f"\n\\{command}{{" if command else "\n")

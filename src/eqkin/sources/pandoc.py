@@ -14,9 +14,9 @@ _HEAP = "1g"
 
 
 def read_with_pandoc(raw: bytes, key: str, origin: str, format_name: str) -> Paper:
-    """Convert one document. Raises `BadInput` if pandoc is missing or cannot read it, `LimitReached` if it takes too long.
+    """Convert one document; pandoc runs in its sandbox, so that the document cannot make it read anything else.
 
-    Pandoc runs in its sandbox: the document cannot make it read other files or the network.
+    Raises `BadInput` if pandoc is missing or cannot read it, `LimitReached` if it takes too long.
     """
     try:
         import pypandoc

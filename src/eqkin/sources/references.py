@@ -241,7 +241,8 @@ def _select_zotero_items(database: sqlite3.Connection) -> Iterator[Reference]:
         fields.setdefault(item, {})[field] = str(value)
     authors: dict[int, list[str]] = {}
     for item, first, last in database.execute(
-        "SELECT itemID, firstName, lastName FROM itemCreators JOIN creators USING (creatorID) ORDER BY itemID, orderIndex"
+        "SELECT itemID, firstName, lastName FROM itemCreators JOIN creators USING (creatorID)"
+        " ORDER BY itemID, orderIndex"
     ):
         authors.setdefault(item, []).append(f"{first or ''} {last or ''}".strip())
     for item, key in database.execute(
