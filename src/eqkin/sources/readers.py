@@ -73,8 +73,8 @@ _FORMATS = {  # by suffix; the longest that fits counts
 }
 _FORMAT_BY_SUFFIX = {suffix: name for name, suffixes in _FORMATS.items() for suffix in suffixes}
 _READABLE = (
-    "a folder; .tex, .md, .qmd, .Rmd, .ipynb, .rst, .html, .py; .docx, .odt, .org, .typ, .lyx, .ptx; "
-    ".jsonl (also .zst or .gz); an e-print (.tex, .gz, .tar, .tar.gz, .zip) or a bulk tar of them; .pdf, .bib, .ris, CSL .json and "
+    "a folder; .tex, .md, .qmd, .Rmd, .ipynb, .rst, .html, .py; .docx, .odt, .org, .typ, .lyx, .ptx; .jsonl (also .zst "
+    "or .gz); an e-print (.tex, .gz, .tar, .tar.gz, .zip) or a bulk tar of them; .pdf, .bib, .ris, CSL .json and "
     "zotero: (whose sources --fetch gets from arXiv); arxiv:ID; python:PACKAGE; atlas: (bundled with eqkin)"
 )
 _UNREADABLE_KINDS = {"empty": "is empty", "binary": "unknown binary data"}
