@@ -1,0 +1,101 @@
+"""`eqkin pack`, `eqkin unpack`, `eqkin mcp`, `eqkin watch`: share a library, and keep it up to date."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eqkin import api
+from eqkin.api import Library
+from eqkin.cli.console import ProgressDisplay
+from eqkin.cli.options import LibraryFolder
+from eqkin.sources.readers import walk_folder
+
+
+def pack(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, for example papers.eqkin.")],
+    library: LibraryFolder,
+) -> None:
+    """Write a library with its index to one file, which another machine opens with `eqkin unpack`.
+
+    **Example**
+
+        eqkin pack --library my-papers my-papers.eqkin
+    """
+    done = 0
+
+    def show(count: int) -> None:
+        nonlocal done
+        done = count
+
+    with ProgressDisplay(lambda: f"packing: {done / 1e6:,.1f} MB"):
+        api.pack(library, file, show)
+    typer.echo(f"{file}: {file.stat().st_size / 1e6:,.1f} MB")
+
+
+def unpack(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `eqkin pack` wrote.")],
+    library: LibraryFolder,
+) -> None:
+    """Make a library from a packed file; every byte is checked, and an existing folder is never overwritten.
+
+    **Example**
+
+        eqkin unpack --library my-papers my-papers.eqkin
+    """
+    done = 0
+
+    def show(count: int) -> None:
+        nonlocal done
+        done = count
+
+    with ProgressDisplay(lambda: f"unpacking: {done / 1e6:,.1f} MB"):
+        api.unpack(file, library, show)
+    typer.echo(f"{library}: ready, `eqkin search --library {library}` searches it")
+
+
+def mcp(library: LibraryFolder) -> None:
+    """Serve a library to an assistant: a Model Context Protocol server on standard input and output.
+
+    Its tools search by formula, words or name, return an equation with its context, and find related papers of a draft.
+    An assistant starts it by itself; its configuration looks like
+
+        {"mcpServers": {"eqkin": {"command": "eqkin", "args": ["mcp", "--library", "/home/me/papers"]}}}
+    """
+    from eqkin.web.mcp import create_server
+
+    with Library.open(library, create=False) as opened:
+        create_server(opened).run("stdio")
+
+
+def watch(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders whose documents are kept up to date.")
+    ],
+    library: LibraryFolder,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How often to look for changes.")] = 5.0,
+) -> None:
+    """Keep a library up to date with folders: documents that appear or change are added, until Ctrl-C.
+
+    **Example**
+
+        eqkin watch ~/papers ~/notes
+    """
+    seen: dict[str, tuple[int, int]] = {}
+    while True:
+        found = {}
+        for folder in folders:
+            for path in walk_folder(folder.expanduser().resolve()):
+                info = path.stat()
+                found[str(path)] = (info.st_mtime_ns, info.st_size)
+        if found != seen:
+            with Library.open(library) as opened:
+                report = opened.add(*folders)
+                opened.open_engine()
+            if report.papers or report.failed:
+                typer.echo(f"{report.papers:,} added or changed, {report.failed.total():,} could not be read")
+            seen = found
+        time.sleep(seconds)

@@ -1,0 +1,48 @@
+import os
+import sys
+
+import anyio
+import pytest
+
+mcp = pytest.importorskip("mcp", reason="the Model Context Protocol SDK is not installed: pip install 'eqkin[mcp]'")
+
+
+def ask(library, *calls):
+    """Start the server as an assistant does, and return its tools and the answers to some calls."""
+
+    async def talk():
+        environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+        arguments = ["-m", "eqkin", "mcp", "--library", str(library)]
+        server = mcp.StdioServerParameters(command=sys.executable, args=arguments, env=environment)
+        async with mcp.Client(mcp.stdio_client(server)) as client:
+            tools = await client.list_tools()
+            return tools.tools, [await client.call_tool(name, values) for name, values in calls]
+
+    return anyio.run(talk)
+
+
+def test_an_assistant_finds_an_equation_its_context_and_related_papers(atlas_library):
+    draft = r"We use \[ P(A|B) = \frac{P(B|A) P(A)}{P(B)} \] and \[ E = -\sum_{i<j} J_{ij} s_i s_j \]"
+    tools, answers = ask(
+        atlas_library,
+        ("search_equations", {"query": r"P(A|B) = \frac{P(B|A) P(A)}{P(B)}", "k": 3}),
+        ("get_equation", {"id": "atlas:probability#bayes"}),
+        ("find_related_papers", {"draft": draft, "k": 2}),
+        ("describe_library", {}),
+        ("search_equations", {"query": ""}),
+        ("get_equation", {"id": "nowhere#1"}),
+    )
+    assert {tool.name for tool in tools} == {
+        "search_equations",
+        "get_equation",
+        "find_related_papers",
+        "describe_library",
+    }
+    assert all(tool.description for tool in tools)
+    found, equation, papers, numbers, empty, unknown = answers
+    hits = found.structured_content["result"]
+    assert len(hits) == 3 and hits[0]["relation"] in ("same", "renamed", "rewritten") and hits[0]["paper"]
+    assert r"\frac" in equation.structured_content["latex"] and equation.structured_content["mathml"]
+    assert len(papers.structured_content["result"]) == 2 and papers.structured_content["result"][0]["pairs"]
+    assert numbers.structured_content["papers"] > 5
+    assert empty.is_error and unknown.is_error and "nowhere" in unknown.content[0].text
