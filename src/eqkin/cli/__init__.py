@@ -35,7 +35,7 @@ _COMMANDS = {  # name: module and function; a module is imported when one of its
     "finetune": "train.finetune",
     "evaluate": "evaluate.app",
 }
-_NEEDS_ARGUMENTS = ("add", "show", "open", "similar-papers", "push")
+_NEEDS_ARGUMENTS = ("add", "show", "open", "similar-papers", "push", "pack", "unpack", "watch")
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 

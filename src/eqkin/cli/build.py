@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -37,7 +38,7 @@ def add(
         list[str],
         typer.Argument(
             metavar="SOURCE...",
-            help="Files, folders, archives, `arxiv:ID`, `python:PACKAGE`, or `atlas:`.",
+            help="Files, folders, archives, `arxiv:ID`, `zotero:`, `python:PACKAGE`, or `atlas:`.",
             show_default=False,
         ),
     ],
@@ -48,6 +49,14 @@ def add(
     metadata: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="arXiv's public metadata snapshot (JSON lines), for bulk archives."),
+    ] = None,
+    fetch: Annotated[
+        bool | None,
+        typer.Option(
+            "--fetch/--no-fetch",
+            help="Fetch the LaTeX sources of PDFs and references from arXiv.",
+            show_default="ask on a terminal",
+        ),
     ] = None,
     inline: Annotated[
         bool,
@@ -72,8 +81,11 @@ def add(
     r"""Read papers into a library: new ones are added, changed ones replaced, unchanged ones skipped.
 
     Reads LaTeX (files, folders, arXiv e-prints and bulk archives), Markdown, Quarto, R Markdown, Jupyter notebooks,
-    reStructuredText, docstrings of an installed package, HTML with MathML, and JSON lines. Stop it at any time: the
-    same command continues where it stopped.
+    reStructuredText, Word, OpenDocument, Org, Typst, LyX, PreTeXt, docstrings of an installed package, HTML with
+    MathML, and JSON lines. Stop it at any time: the same command continues where it stopped.
+
+    PDFs and references (BibTeX, RIS, CSL-JSON, Zotero) lead to LaTeX sources on arXiv, by their identifier or by title
+    and authors; `--fetch` gets these. Without it, nothing is sent anywhere, except for sources named `arxiv:ID`.
 
     With `--engine ray`, a cluster parses and embeds; a task is a tar shard or some hundred papers. Its nodes need the
     same version of eqkin and must see the same paths (a shared file system). The library is written here and is the
@@ -88,6 +100,8 @@ def add(
         eqkin add arXiv_src_1706_001.tar --metadata arxiv-metadata-oai-snapshot.json -j 8
 
         eqkin add /shared/arxiv --engine ray --ray-address head:6379
+
+        eqkin add --fetch ~/papers library.bib zotero:
 
         eqkin add --inline ~/notes
 
@@ -106,7 +120,11 @@ def add(
     with stop_politely("what was read is kept, run the same command again to continue"):
         with open_executor(engine, jobs, ray_address) as executor:
             opened, start = Library.open(library), time.monotonic()
-            report = _add_papers(opened, sources, executor, snapshot, formulas)
+            report = _add_papers(opened, sources, executor, snapshot, bool(fetch), formulas)
+            missing = len(report.without_source)
+            question = f"{count_noun(missing, 'paper')} without a source here: fetch LaTeX from arXiv?"
+            if missing and fetch is None and not as_json and sys.stdin.isatty() and typer.confirm(question, err=True):
+                report = _add_papers(opened, sources, executor, snapshot, True, formulas)
             seconds, progress = time.monotonic() - start, replace(executor.progress)
             indexed = _update_unless_busy(opened, executor) if index else None
     summary: dict[str, Any] = {"papers": report.papers, "unchanged": report.unchanged, "failed": dict(report.failed)}
@@ -115,6 +133,7 @@ def add(
         "also": dict(report.more),
         "problems": report.problems,
         "skipped": dict(report.skipped),
+        "without_source": report.without_source,
     }
     summary |= {"seconds": round(seconds, 3)}
     summary |= {"cluster": asdict(progress)} if progress.nodes else {}
@@ -142,6 +161,7 @@ def _add_papers(
     sources: list[str],
     executor: Executor,
     metadata: MetadataSnapshot | None,
+    fetch: bool,
     formulas: str | None,
 ) -> AddReport:
     start, current = time.monotonic(), AddReport()
@@ -160,7 +180,9 @@ def _add_papers(
         current = report
 
     with ProgressDisplay(describe):
-        return library.add(*sources, executor=executor, metadata=metadata, progress=show, formulas=formulas)
+        return library.add(
+            *sources, executor=executor, metadata=metadata, fetch=fetch, progress=show, formulas=formulas
+        )
 
 
 def _update_unless_busy(library: Library, executor: Executor) -> UpdateReport | None:
@@ -190,12 +212,13 @@ def _print_added(report: AddReport, seconds: float, cluster: str, indexed: Updat
     if cluster:
         typer.echo(f"read by a Ray cluster: {cluster}")
     if not (report.papers or report.unchanged or report.failed):
-        warn("nothing there that can be read; PDFs cannot be read: give their LaTeX sources")
+        warn("nothing there that can be read")
     if indexed:
         typer.echo(describe_update(indexed))
     for reason, count in report.skipped.most_common():
         kind, colon, why = reason.partition(":")
         typer.echo(f"skipped: {count_noun(count, kind)}{colon}{why}" if colon else f"skipped: {count:,} x {reason}")
+    print_problems(report.without_source, "no source", "--json lists all")
     print_problems(report.problems, "failed", "--json lists up to 200")
 
 

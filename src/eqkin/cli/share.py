@@ -10,8 +10,8 @@ import typer
 
 from eqkin import api
 from eqkin.api import Library
-from eqkin.cli.console import ProgressDisplay
 from eqkin.cli.options import LibraryFolder
+from eqkin.cli.progress import ProgressDisplay
 from eqkin.sources.readers import walk_folder
 
 
