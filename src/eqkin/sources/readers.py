@@ -85,6 +85,7 @@ _UNREAD_DOCUMENTS = {  # in a folder, that a user may expect to be read
         "cannot be read; convert to LaTeX, Markdown or HTML",
     ),
 }
+_NOT_A_DOCUMENT = "not a document"
 _IGNORED_FOLDERS = {"node_modules", "__pycache__", "__MACOSX", "venv", "site-packages", "_minted", "build", "dist"}
 _IGNORED_FOLDER_SUFFIXES = (".egg-info", ".dist-info")
 _SNIFFED_BYTES = 4096  # of a file whose suffix says nothing
@@ -200,16 +201,10 @@ class _FileOpener:
             if format_name == "tex":
                 tex.append(path)
                 continue
-            if format_name == "references":
-                _report_skipped(self.on_skip, path, "references (to add the papers, give the file itself)")
-                continue
-            if format_name == "pdf" and path.with_suffix(".tex").exists():
-                _report_skipped(self.on_skip, path, "PDF of a .tex file beside it")
-                continue
             is_eprint = parse_file_name(path.name) is not None
-            if format_name == "python" or (format_name is None and not is_eprint):
-                if why := _UNREAD_DOCUMENTS.get(path.suffix.lower()):
-                    _report_skipped(self.on_skip, path, f"{path.suffix[1:].upper()} file: {why}")
+            if why := _find_reason_to_skip(path, format_name, is_eprint):
+                if why != _NOT_A_DOCUMENT:
+                    _report_skipped(self.on_skip, path, why)
                 continue
             try:
                 if format_name in (None, "archive"):
@@ -245,6 +240,18 @@ class _FileOpener:
             return iter([SourceItem(key, origin, partial(load_tex, str(path), str(root), self.limits))])
         load = partial(load_document, str(path), format_name, self.limits)
         return iter([SourceItem(key, origin, load, hash_source_file(path))])
+
+
+def _find_reason_to_skip(path: Path, format_name: str | None, is_eprint: bool) -> str:
+    """Return why a file of a folder is not read, "" if it is."""
+    if format_name == "references":
+        return "references (to add their papers, give the file itself)"
+    if format_name == "pdf" and path.with_suffix(".tex").exists():
+        return "PDF of a .tex file beside it"
+    if format_name != "python" and (format_name is not None or is_eprint):
+        return ""
+    why = _UNREAD_DOCUMENTS.get(path.suffix.lower())
+    return f"{path.suffix[1:].upper()} file: {why}" if why else _NOT_A_DOCUMENT
 
 
 def find_format(name: str) -> str | None:
