@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from eqkin.cli import EXIT_CODES, app
 from eqkin.errors import BadInput
+from tests.sources.test_references import make_pdf
 
 runner = CliRunner()
 
@@ -45,12 +46,15 @@ def test_help_of_every_command_shows_an_example(name: str) -> None:
     assert len(text.splitlines()[0]) > 30
 
 
-def test_add_reports_that_a_folder_of_pdfs_has_nothing_to_read(tmp_path: Path) -> None:
+def test_add_lists_pdfs_without_a_source_and_damaged_ones(tmp_path: Path) -> None:
     (tmp_path / "papers").mkdir()
-    (tmp_path / "papers" / "a.pdf").write_bytes(b"%PDF-1.5")
+    make_pdf(tmp_path / "papers" / "good.pdf", ["A page"])
+    (tmp_path / "papers" / "bad.pdf").write_bytes(b"%PDF-1.5")
     result = runner.invoke(app, ["add", str(tmp_path / "papers"), "--library", str(tmp_path / "library")])
     assert result.exit_code == 0
-    assert "nothing there that can be read" in result.stderr
+    assert "1 paper added" in result.stdout
+    assert "good.pdf: " in result.stderr and "--fetch" in result.stderr
+    assert "bad.pdf: is not a PDF that can be read" in result.stderr
 
 
 def test_add_stats_verify_export_work_together(tmp_path: Path) -> None:

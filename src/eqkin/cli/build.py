@@ -81,7 +81,7 @@ def add(
     r"""Read papers into a library: new ones are added, changed ones replaced, unchanged ones skipped.
 
     Reads LaTeX (files, folders, arXiv e-prints and bulk archives), Markdown, Quarto, R Markdown, Jupyter notebooks,
-    reStructuredText, Word, OpenDocument, Org, Typst, LyX, PreTeXt, docstrings of an installed package, HTML with
+    reStructuredText, Word, Org, Typst, LyX, PreTeXt, docstrings of an installed package, HTML with
     MathML, and JSON lines. Stop it at any time: the same command continues where it stopped.
 
     PDFs and references (BibTeX, RIS, CSL-JSON, Zotero) lead to LaTeX sources on arXiv, by their identifier or by title

@@ -1,4 +1,4 @@
-"""Word, OpenDocument, Org and Typst documents, which pandoc converts to LaTeX."""
+"""Word, Org and Typst documents, which pandoc converts to LaTeX."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eqkin.errors import BadInput, LimitReached
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import decode_text
 
-PANDOC_FORMATS = {"docx": (".docx",), "odt": (".odt",), "org": (".org",), "typst": (".typ",)}
+PANDOC_FORMATS = {"docx": (".docx",), "org": (".org",), "typst": (".typ",)}
 _SECONDS = 60.0  # for one document
 _HEAP = "1g"
 

@@ -73,7 +73,7 @@ _FORMATS = {  # by suffix; the longest that fits counts
 }
 _FORMAT_BY_SUFFIX = {suffix: name for name, suffixes in _FORMATS.items() for suffix in suffixes}
 _READABLE = (
-    "a folder; .tex, .md, .qmd, .Rmd, .ipynb, .rst, .html, .py; .docx, .odt, .org, .typ, .lyx, .ptx; .jsonl (also .zst "
+    "a folder; .tex, .md, .qmd, .Rmd, .ipynb, .rst, .html, .py; .docx, .org, .typ, .lyx, .ptx; .jsonl (also .zst "
     "or .gz); an e-print (.tex, .gz, .tar, .tar.gz, .zip) or a bulk tar of them; .pdf, .bib, .ris, CSL .json and "
     "zotero: (whose sources --fetch gets from arXiv); arxiv:ID; python:PACKAGE; atlas: (bundled with eqkin)"
 )
@@ -81,7 +81,7 @@ _UNREADABLE_KINDS = {"empty": "is empty", "binary": "unknown binary data"}
 _UNREAD_DOCUMENTS = {  # in a folder, that a user may expect to be read
     **dict.fromkeys((".djvu", ".ps", ".dvi"), "only drawings of formulas; give the LaTeX source"),
     **dict.fromkeys(
-        (".doc", ".rtf", ".tm", ".epub", ".pptx", ".nb", ".mw"),
+        (".doc", ".odt", ".rtf", ".tm", ".epub", ".pptx", ".nb", ".mw"),
         "cannot be read; convert to LaTeX, Markdown or HTML",
     ),
 }
@@ -282,7 +282,7 @@ def load_document(path: str, format_name: str, limits: Limits) -> Paper:
     """Read one file with a reader of `DOCUMENT_READERS`; raises `BadInput` or `LimitReached`."""
     limit = min(limits.python_bytes if format_name == "python" else limits.document_bytes, limits.file_bytes)
     raw = read_capped(path, limit)
-    if format_name not in ("docx", "odt"):
+    if format_name != "docx":
         refuse_binary(raw, display_path(path))
     return DOCUMENT_READERS[format_name](raw, make_file_key(path), display_path(path))
 
