@@ -53,7 +53,7 @@ def test_add_lists_pdfs_without_a_source_and_damaged_ones(tmp_path: Path) -> Non
     result = runner.invoke(app, ["add", str(tmp_path / "papers"), "--library", str(tmp_path / "library")])
     assert result.exit_code == 0
     assert "1 paper added" in result.stdout
-    assert "good.pdf: " in result.stderr and "--fetch" in result.stderr
+    assert "good.pdf: it has no arXiv identifier" in result.stderr
     assert "bad.pdf: is not a PDF that can be read" in result.stderr
 
 

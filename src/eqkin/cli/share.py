@@ -61,9 +61,11 @@ def mcp(library: LibraryFolder) -> None:
     """Serve a library to an assistant: a Model Context Protocol server on standard input and output.
 
     Its tools search by formula, words or name, return an equation with its context, and find related papers of a draft.
-    An assistant starts it by itself.
+    **Example**
 
-    **Example of an assistant's configuration**
+        eqkin mcp --library my-papers
+
+    An assistant starts it by itself; its configuration looks like
 
         {"mcpServers": {"eqkin": {"command": "eqkin", "args": ["mcp", "--library", "/home/me/papers"]}}}
     """
