@@ -94,6 +94,7 @@ class Kind {
     this.isRelation = RELATIONS.has(label);
     this.isOmissible = OMISSIBLE.has(label);
     this.isMatrix = label === "transpose" || label === "matrix";
+    this.value = undefined; // of a number, see `readNumber`
     this.applied = null; // of a name: the kind of its applications
     this.batch = null; // whose answer has this label, and its number there
     this.number = -1;
@@ -1087,7 +1088,7 @@ const isInverse = (node) => node.label === "pow" && node.children[1].label === "
 const negateIf = (negative, node) => (negative ? branch("neg", [node], node.at) : node);
 
 const SYMMETRIC = words("= ≈");
-const COMPOSED_FACTORS = words("* neg frac pow"); // that may change a product
+const isComposed = (node) => node.label === "*" || node.label === "neg" || node.label === "frac" || isInverse(node); // it changes a product
 const INTERVALS = words("commutator tuple");
 const BOUNDS = words("n + neg c"); // of intervals; commutators are of operators
 const COUNTS = words("v n +");
@@ -1168,7 +1169,7 @@ function findLaplacian(node) {
 
 // Products are flat; signs come to the front, fractions and inverses become one fraction.
 function multiply(node) {
-  if (node.children.every((child) => !COMPOSED_FACTORS.has(child.label) || (child.label === "pow" && !isInverse(child)))) return null;
+  if (!node.children.some(isComposed)) return null;
   const above = [], below = [];
   let negative = false, changed = false;
   for (let factor of node.children.flatMap((child) => listOf(child, "*"))) {
@@ -1184,8 +1185,8 @@ function multiply(node) {
 }
 
 function divide(node) {
-  if (node.children.every((child) => child.label !== "neg" && child.label !== "frac")) return null;
   let [above, below] = node.children, negative = false;
+  if (above.label !== "neg" && above.label !== "frac" && below.label !== "neg" && below.label !== "frac") return null;
   if (above.label === "neg") [above, negative] = [above.children[0], !negative];
   if (below.label === "neg") [below, negative] = [below.children[0], !negative];
   const top = [], bottom = [];
@@ -1392,13 +1393,18 @@ function makeConstant(numerator, denominator, factors = NO_FACTORS) {
 
 // Multiply a list of factors, in place, by others. There are few, so they are compared one by one.
 function multiplyFactors(factors, others) {
-  for (const other of others) {
-    const at = factors.findIndex((factor) => factor.node.hash === other.node.hash);
+  for (let k = 0; k < others.length; k++) {
+    const other = others[k], at = findFactor(factors, other.node);
     if (at < 0) { factors.push(other); continue; }
     const power = factors[at].power + other.power;
     if (power) factors[at] = new Factor(other.node, power); else factors.splice(at, 1);
   }
   return factors;
+}
+
+function findFactor(factors, { low, high }) {
+  for (let k = 0; k < factors.length; k++) if (factors[k].node.low === low && factors[k].node.high === high) return k;
+  return -1;
 }
 
 function multiplyMonomials(a, b) {
@@ -1419,35 +1425,45 @@ function multiplyAll(sums) { // of one monomial each
 
 function multiplySums(a, b) {
   if (a.length === 1 && b.length === 1) return [multiplyMonomials(a[0], b[0])];
-  return a.flatMap((one) => b.map((other) => multiplyMonomials(one, other)));
+  const out = [];
+  for (let i = 0; i < a.length; i++) for (let j = 0; j < b.length; j++) out.push(multiplyMonomials(a[i], b[j]));
+  return out;
 }
 
 function addUp(monomials) {
-  if (monomials.length < 2) return monomials;
+  const keys = monomials.map(hashMonomial);
+  if (keys.every((key, k) => keys.indexOf(key) === k)) return monomials;
   const out = new Map();
-  for (const term of monomials) {
-    let key = 0;
-    for (const { node, power } of term.factors) key = (key + mixPair(node.hash, Math.round(power * 5040))) | 0;
-    const before = out.get(key);
-    if (before === undefined) { out.set(key, term); continue; }
+  monomials.forEach((term, k) => {
+    const before = out.get(keys[k]);
+    if (before === undefined) { out.set(keys[k], term); return; }
     const numerator = before.numerator * term.denominator + term.numerator * before.denominator;
-    if (numerator) out.set(key, makeConstant(numerator, before.denominator * term.denominator, term.factors)); else out.delete(key);
-  }
-  return out.size === monomials.length ? monomials : [...out.values()];
+    if (numerator) out.set(keys[k], makeConstant(numerator, before.denominator * term.denominator, term.factors)); else out.delete(keys[k]);
+  });
+  return [...out.values()];
+}
+
+function hashMonomial({ factors }) {
+  let key = 0;
+  for (let k = 0; k < factors.length; k++) key = (key + mixPair(factors[k].node.hash, Math.round(factors[k].power * 5040))) | 0;
+  return key;
 }
 
 const negateAll = (monomials) => monomials.map((term) => new Monomial(-term.numerator, term.denominator, term.factors));
 
 function readNumber(node) { // a fraction as [numerator, denominator], or null
-  if (node.label === "neg") { const value = readNumber(node.children[0]); return value && [-value[0], value[1]]; }
-  if (node.label === "frac") {
-    const [a, b] = node.children.map(readNumber);
-    return a && b && b[0] ? [a[0] * b[1], a[1] * b[0]] : null;
-  }
-  if (node.label !== "n") return null;
-  if (node.text.includes("/")) return node.text.split("/").map(Number); // written by buildSum
-  if (!/^[0-9]{1,8}([.][0-9]{1,6})?$/.test(node.text)) return null;
-  const scale = 10 ** (node.text.split(".")[1]?.length ?? 0), value = Math.round(parseFloat(node.text) * scale), divisor = findDivisor(value, scale);
+  const { label, kind } = node;
+  if (label === "n") return kind.value === undefined ? kind.value = parseNumber(node.text) : kind.value;
+  if (label === "neg") { const value = readNumber(node.children[0]); return value && [-value[0], value[1]]; }
+  if (label !== "frac") return null;
+  const a = readNumber(node.children[0]), b = a && readNumber(node.children[1]);
+  return b && b[0] ? [a[0] * b[1], a[1] * b[0]] : null;
+}
+
+function parseNumber(text) {
+  if (text.includes("/")) return text.split("/").map(Number); // written by buildSum
+  if (!/^[0-9]{1,8}([.][0-9]{1,6})?$/.test(text)) return null;
+  const scale = 10 ** (text.split(".")[1]?.length ?? 0), value = Math.round(parseFloat(text) * scale), divisor = findDivisor(value, scale);
   return [value / divisor, scale / divisor];
 }
 
@@ -1457,46 +1473,53 @@ function expand(node) {
 }
 
 function expandNode(node) {
-  if (!node.children.length && node.label !== "n") return makeAtom(node);
+  const { label, children } = node;
+  if (!children.length && label !== "n") return makeAtom(node);
   let out = null;
-  if (node.label === "n") {
+  if (label === "n") {
     const value = readNumber(node);
     out = value && (value[0] ? [makeConstant(value[0], value[1])] : []);
-  } else if (node.label === "neg") return negateAll(expand(node.children[0]));
-  else if (node.label === "+") out = addUp(node.children.flatMap(expand));
-  else if (node.label === "*") {
-    const sums = node.children.map(expand);
+  } else if (label === "neg") return negateAll(expand(children[0]));
+  else if (label === "+") {
+    out = [];
+    for (const child of children) out.push(...expand(child));
+    out = addUp(out);
+  } else if (label === "*") {
+    const sums = children.map(expand);
     if (sums.every((sum) => sum.length === 1)) return [multiplyAll(sums)];
     out = sums[0];
     for (let k = 1; k < sums.length && out.length <= MAX_TERMS; k++) out = multiplySums(out, sums[k]);
     out = addUp(out);
-  } else if (node.label === "frac") out = multiplySums(expand(node.children[0]), raise(node.children[1], -1));
-  else if (node.label === "pow") {
-    const power = readNumber(node.children[1]);
-    out = power === null ? raiseSymbolically(node) : raise(node.children[0], power[0] / power[1]);
-  } else if (node.label === "f:log" && node.children.length === 1) {
-    const inner = expand(node.children[0]);
+  } else if (label === "frac") out = multiplySums(expand(children[0]), raise(children[1], -1));
+  else if (label === "pow") {
+    const power = readNumber(children[1]);
+    out = power === null ? raiseSymbolically(node) : raise(children[0], power[0] / power[1]);
+  } else if (label === "f:log" && children.length === 1) {
+    const inner = expand(children[0]);
     if (inner.length === 1 && inner[0].numerator > 0) out = takeLogarithm(inner[0], node.at);
-  } else if (BIG_SUMS.has(node.label)) out = pullOutConstants(node);
-  const isExact = out !== null && out.length <= MAX_TERMS && out.every((term) => Math.abs(term.numerator) < MAX_COEFFICIENT && term.denominator < MAX_COEFFICIENT);
-  return isExact ? out : makeAtom(node);
+  } else if (BIG_SUMS.has(label)) out = pullOutConstants(node);
+  return out !== null && out.length <= MAX_TERMS && out.every(isExact) ? out : makeAtom(node);
 }
+const isExact = (term) => Math.abs(term.numerator) < MAX_COEFFICIENT && term.denominator < MAX_COEFFICIENT;
 
 // Constant factors come before a sum or an integral.
 function pullOutConstants(node) {
-  const body = expand(node.children[0]), bound = new Set();
-  for (const range of node.children.slice(1)) if (range.label !== "to") collectVariables(range, bound);
+  const [first, ...ranges] = node.children, body = expand(first), bound = new Set();
+  for (const range of ranges) if (range.label !== "to") collectVariables(range, bound);
   if (body.length !== 1 || !bound.size) return null;
-  const isBound = ({ node: factor }) => [...collectVariables(factor, new Set())].some((name) => bound.has(name)), [{ factors }] = body;
-  const outside = makeConstant(body[0].numerator, body[0].denominator, factors.filter((factor) => !isBound(factor)));
+  const isBound = (factor) => mentions(factor.node, bound), [{ factors, numerator, denominator }] = body;
+  const outside = makeConstant(numerator, denominator, factors.filter((factor) => !isBound(factor)));
   const inside = makeConstant(1, 1, factors.filter(isBound));
-  return multiplySums([outside], makeAtom(branch(node.label, [buildSum([inside], node.at), ...node.children.slice(1)], node.at)));
+  return multiplySums([outside], makeAtom(branch(node.label, [buildSum([inside], node.at), ...ranges], node.at)));
 }
 
 function collectVariables(node, out) {
   if (node.label === "v") out.add(node.text);
   for (const child of node.children) collectVariables(child, out);
-  return out;
+}
+
+function mentions(node, names) {
+  return (node.label === "v" && names.has(node.text)) || node.children.some((child) => mentions(child, names));
 }
 
 function raise(base, power) {
@@ -1560,15 +1583,18 @@ function toFraction(power) {
 }
 
 function buildSum(terms, at) {
-  const nodes = terms.map((term) => {
-    const factors = [];
-    if (Math.abs(term.numerator) !== 1 || term.denominator !== 1 || !term.factors.length) factors.push(number(`${Math.abs(term.numerator)}/${term.denominator}`, at));
-    for (const { node, power } of term.factors) factors.push(power === 1 ? node : branch("pow", [node, number(toFraction(power)?.join("/") ?? power.toFixed(6), at)], at));
-    const product = combine("*", factors, at);
-    return term.numerator < 0 ? branch("neg", [product], at) : product;
-  });
+  const nodes = terms.map((term) => buildProduct(term, at));
   return nodes.length ? combine("+", nodes, at) : number("0", at);
 }
+
+function buildProduct({ numerator, denominator, factors }, at) {
+  const nodes = [], size = Math.abs(numerator);
+  if (size !== 1 || denominator !== 1 || !factors.length) nodes.push(number(`${size}/${denominator}`, at));
+  for (const { node, power } of factors) nodes.push(power === 1 ? node : branch("pow", [node, number(writePower(power), at)], at));
+  const product = combine("*", nodes, at);
+  return numerator < 0 ? branch("neg", [product], at) : product;
+}
+const writePower = (power) => (Number.isInteger(power) ? `${power}/1` : toFraction(power)?.join("/") ?? power.toFixed(6));
 
 // Multiply all terms so that no operand has a negative power, or a positive one in all of them.
 function clearDenominators(terms) {
@@ -1578,9 +1604,9 @@ function clearDenominators(terms) {
     numerators = findDivisor(term.numerator, numerators);
     denominators *= term.denominator / findDivisor(term.denominator, denominators);
     for (const { node, power } of term.factors) {
-      const before = lowest.find((entry) => entry.node.hash === node.hash);
-      if (before === undefined) lowest.push({ node, power, times: 1 });
-      else { before.power = Math.min(before.power, power); before.times++; }
+      const at = findFactor(lowest, node);
+      if (at < 0) lowest.push({ node, power, times: 1 });
+      else { lowest[at].power = Math.min(lowest[at].power, power); lowest[at].times++; }
     }
   }
   const inverse = [];
@@ -1595,7 +1621,7 @@ function clearDenominators(terms) {
 
 // Expand the sums among the operands, and numbers whose powers have become whole.
 function expandFactors(terms) {
-  const isOpen = ({ node, power }) => (node.label === "+" || node.label === "n") && Number.isInteger(power) && power > 0;
+  const isOpen = ({ node: { label }, power }) => (label === "+" || label === "n") && Number.isInteger(power) && power > 0;
   if (!terms.some((term) => term.factors.some(isOpen))) return null;
   return addUp(terms.flatMap((term) => {
     let out = [new Monomial(term.numerator, term.denominator, term.factors.filter((factor) => !isOpen(factor)))];
