@@ -95,6 +95,7 @@ class Kind {
     this.isOmissible = OMISSIBLE.has(label);
     this.isMatrix = label === "transpose" || label === "matrix";
     this.value = undefined; // of a number, see `readNumber`
+    this.subscripted = null; // of a variable: the kinds of those with a subscript
     this.applied = null; // of a name: the kind of its applications
     this.batch = null; // whose answer has this label, and its number there
     this.number = -1;
@@ -120,6 +121,12 @@ const operatorKinds = new Map(); // without text, by label
 function findOperatorKind(label) {
   let kind = operatorKinds.get(label);
   if (kind === undefined) operatorKinds.set(label, kind = findKind(label, ""));
+  return kind;
+}
+
+function findSubscriptedKind(base, subscript) {
+  let kind = (base.subscripted ??= new Map()).get(subscript);
+  if (kind === undefined) base.subscripted.set(subscript, kind = findKind("v", base.text + "_" + subscript));
   return kind;
 }
 
@@ -282,8 +289,8 @@ class OperatorParser {
   }
 
   childrenOf(i) {
-    const out = [];
-    for (let k = this.first[i], end = k + this.count[i]; k < end; k++) out.push(k);
+    const out = new Array(this.count[i]);
+    for (let k = 0; k < out.length; k++) out[k] = this.first[i] + k;
     return out;
   }
 
@@ -407,6 +414,7 @@ class OperatorParser {
 
   parseAt(i) {
     i = this.coreOf(i);
+    if (this.isIdentifier(i)) return this.parseIdentifier(i);
     const items = [];
     this.addItems(i, items);
     if (items.length === 1 && isOperand(items[0])) return items[0].node;
@@ -432,6 +440,10 @@ class OperatorParser {
       }
       if (found) items.splice(k, found.length, this.nameItem(found, items[k].at));
     }
+  }
+
+  isIdentifier(i) {
+    return (this.type[i] & (LEAF | LETTER_TAG)) === (LEAF | LETTER_TAG) && this.meaning[i].isLetter;
   }
 
   isFence(i) {
@@ -529,7 +541,8 @@ class OperatorParser {
 
   // A scripted node: a big operator with its range, a decorated sign, a closing bracket with scripts, or an operand.
   readScripted(i) {
-    const tag = this.tag[i], scripts = this.partsOf(i), base = scripts.shift(), core = this.coreOf(base);
+    const tag = this.tag[i], [base, ...scripts] = this.partsOf(i), core = this.coreOf(base);
+    if (this.isIdentifier(core)) return operandItem(this.addScripts(this.parseIdentifier(core), scripts, tag, i), i);
     const isSymbol = (this.type[core] & (LEAF | SYMBOL_TAG)) > LEAF, meaning = this.meaning[core];
     const sign = this.count[core] ? this.signOf(core).replace(/\s+/g, "") : meaning.bareSign;
     if (BIG_OPERATORS.has(sign) || INTEGRALS.has(sign)) {
@@ -997,7 +1010,7 @@ class OperatorParser {
     const ranges = node.label === "+" || (this.indices.size > 0 && this.lettersIn(i).some((letter) => this.indices.has(letter)));
     if (base.label === "fn" && !ranges) return base.with({ at }); // a base of a logarithm, a space of a norm
     if (base.label !== "v" || ranges || isWild(base) || this.hasLetter(i, isWildLetter)) return branch("idx", [base, ...members], at);
-    const named = leaf("v", base.text + "_" + this.compactTextOf(i, true), at);
+    const named = new OperatorNode(findSubscriptedKind(base.kind, this.compactTextOf(i, true)), NO_CHILDREN, at);
     named.base = base.text;
     named.subscript = node;
     if (this.differentiated.has(base.text)) named.letters = this.lettersIn(i);
@@ -1684,7 +1697,7 @@ function weaken(node) {
   hashTree(node);
   if (node.size > MAX_WEAK_NODES) return node;
   const isEquality = EQUALITIES.has(node.label), [one, other] = node.isSimple ? node.children : new Simplifier(node).simplify(node).children;
-  let terms = addUp([...expand(one), ...negateAll(expand(other))]);
+  let terms = addUp(expand(one).concat(negateAll(expand(other))));
   for (let rounds = 0; rounds < 4 && terms.length; rounds++) {
     if (node.hasMatrix) break;
     if (terms.length > 1) terms = clearDenominators(terms);
@@ -1739,10 +1752,8 @@ function parseTree(tree, canonical) {
 
 // The trees of a batch: JSON with string tables, sizes of trees, and four columns of node numbers.
 function* readTrees(batch) {
-  if (meanings.size > MAX_KNOWN) meanings.clear();
-  if (knownKinds > MAX_KNOWN) {
-    kinds.clear();
-    operatorKinds.clear();
+  if (Math.max(meanings.size, knownKinds) > MAX_KNOWN) { // meanings refer to kinds
+    for (const known of [meanings, kinds, operatorKinds]) known.clear();
     knownKinds = 0;
   }
   const attributes = batch.attributes.map((lines) => new NodeAttributes(lines)), known = batch.texts.map(findMeaning);
