@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from importlib import resources
+from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import orjson
-from py_mini_racer import MiniRacer
+from py_mini_racer import JSFunction
 
 from eqkin.limits import LIMITS
 from eqkin.mathml.converter import LIMIT_ERRORS, Converter, start_engine
@@ -32,7 +33,7 @@ class NotationWriter:
     """Rewrites formulas in other notations. Not safe to share between threads."""
 
     def __init__(self) -> None:
-        self._engine: MiniRacer | None = None
+        self._write: JSFunction | None = None
         self._finish: Callable[[], object] = lambda: None
         self._parser, self._converter = OperatorParser(), Converter()
 
@@ -53,13 +54,14 @@ class NotationWriter:
             trees = np.arange(first, min(first + _BATCH_TREES, len(forest)))
             seeds = np.random.SeedSequence([seed, first]).generate_state(len(trees)).tolist()
             payload = encode_trees(forest.select(trees), seeds=seeds, count=count, renamed=renamed)
-            if self._engine is None:
-                self._engine, self._finish = start_engine(self, _load_script(), LIMITS)
+            if self._write is None:
+                engine, self._finish = start_engine(self, _load_script(), LIMITS)
+                self._write = cast("JSFunction", engine.eval("writeNotations"))
             try:
-                answer = self._engine.eval(f"writeNotations({payload})", timeout_sec=LIMITS.batch_seconds)
+                answer = self._write(payload, timeout_sec=LIMITS.batch_seconds)
                 printed += [[(latex, bool(new)) for latex, new in tree] for tree in orjson.loads(str(answer))]
             except LIMIT_ERRORS:  # nothing depends on these trees
-                self._engine = None
+                self._write = None
                 self._finish()
                 printed += [[] for _ in trees]
         return printed

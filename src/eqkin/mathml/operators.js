@@ -68,17 +68,20 @@ const MAX_ORDER = 4; // of a derivative that is written out
 const NO_CHILDREN = Object.freeze([]);
 const MAX_KNOWN = 100_000; // texts and kinds that are remembered from batch to batch
 
+// a * (high * 2^16 + low) modulo 2^32. `Math.imul` is a call in optimised code of the embedded engine.
+const multiplyWords = (a, high, low) => ((a & 0xffff) * low + ((((a >>> 16) * low + (a & 0xffff) * high) & 0xffff) << 16)) | 0;
+
 // The output function of MurmurHash3: every bit of the input changes half of the bits of the output.
 function mix(x) {
-  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
-  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
+  x = multiplyWords(x ^ (x >>> 16), 0x85eb, 0xca6b);
+  x = multiplyWords(x ^ (x >>> 13), 0xc2b2, 0xae35);
   return x ^ (x >>> 16);
 }
-const mixPair = (a, b) => mix((Math.imul(a, 0x9e3779b1) + b) | 0);
+const mixPair = (a, b) => mix((multiplyWords(a, 0x9e37, 0x79b1) + b) | 0);
 
 function hashText(text) { // FNV-1a over UTF-16
   let hash = 0x811c9dc5;
-  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  for (let i = 0; i < text.length; i++) hash = multiplyWords(hash ^ text.charCodeAt(i), 0x0100, 0x0193);
   return mix(hash);
 }
 
@@ -1757,36 +1760,50 @@ function* readTrees(batch) {
     knownKinds = 0;
   }
   const attributes = batch.attributes.map((lines) => new NodeAttributes(lines)), known = batch.texts.map(findMeaning);
-  const { tags, texts, nodes } = batch, total = nodes.length / 4, types = tags.map(findType);
+  const types = batch.tags.map(findType);
   let start = 0;
   for (const size of batch.sizes) {
-    const tree = { tag: new Array(size), type: new Array(size), text: new Array(size), meaning: new Array(size), attributes: new Array(size), first: new Array(size), count: new Array(size) };
-    for (let i = 0, next = 1, at = start; i < size; i++, at++) {
-      const tag = nodes.charCodeAt(at) - CODE_OFFSET, text = nodes.charCodeAt(2 * total + at) - CODE_OFFSET, count = nodes.charCodeAt(3 * total + at) - CODE_OFFSET;
-      tree.tag[i] = tags[tag];
-      tree.type[i] = types[tag] | (count ? 0 : LEAF);
-      tree.attributes[i] = attributes[nodes.charCodeAt(total + at) - CODE_OFFSET];
-      tree.text[i] = texts[text];
-      tree.meaning[i] = known[text];
-      tree.count[i] = count;
-      tree.first[i] = next;
-      next += count;
-    }
+    yield readTree(batch, types, attributes, known, start, size);
     start += size;
-    yield tree;
   }
 }
 
-// Operator trees as columns in depth-first order: label, presentation node, depth.
-class ColumnWriter {
+function readTree({ tags, texts, nodes }, types, attributes, meanings, start, size) {
+  const tree = { tag: new Array(size), type: new Array(size), text: new Array(size), meaning: new Array(size), attributes: new Array(size), first: new Array(size), count: new Array(size) };
+  const total = nodes.length / 4;
+  for (let i = 0, next = 1, at = start; i < size; i++, at++) {
+    const tag = nodes.charCodeAt(at) - CODE_OFFSET, text = nodes.charCodeAt(2 * total + at) - CODE_OFFSET, count = nodes.charCodeAt(3 * total + at) - CODE_OFFSET;
+    tree.tag[i] = tags[tag];
+    tree.type[i] = types[tag] | (count ? 0 : LEAF);
+    tree.attributes[i] = attributes[nodes.charCodeAt(total + at) - CODE_OFFSET];
+    tree.text[i] = texts[text];
+    tree.meaning[i] = meanings[text];
+    tree.count[i] = count;
+    tree.first[i] = next;
+    next += count;
+  }
+  return tree;
+}
+
+// The answer to a batch. Trees are columns in depth-first order: label, presentation node, depth.
+class AnswerWriter {
   constructor() {
     this.labels = [];
-    this.size = 0;
+    this.size = 0; // nodes so far
     this.room = 0;
     this.columns = [0, 1, 2].map(() => new Uint16Array(0));
+    this.trees = [[], [], []]; // numbers of nodes, of nodes without a meaning, and of statements
+    this.forms = [];
   }
 
-  add(node, depth) {
+  addTree(root, unparsed) {
+    const before = this.size, statements = findStatements(root);
+    this.addNode(root, 0);
+    [this.size - before, unparsed, statements.length].forEach((count, k) => this.trees[k].push(count));
+    for (let k = 0; k < statements.length; k++) hashForms(statements[k], k < MAX_WEAK_STATEMENTS, this.forms);
+  }
+
+  addNode(node, depth) {
     const { kind, children } = node, at = this.size++;
     if (kind.batch !== this) {
       kind.batch = this;
@@ -1796,31 +1813,26 @@ class ColumnWriter {
       this.room = Math.max(1 << 16, 2 * at);
       this.columns = this.columns.map((old) => { const column = new Uint16Array(this.room); column.set(old); return column; });
     }
-    this.columns[0][at] = kind.number + CODE_OFFSET;
-    this.columns[1][at] = Math.max(node.at, 0) + CODE_OFFSET;
-    this.columns[2][at] = depth + CODE_OFFSET;
-    for (let k = 0; k < children.length; k++) this.add(children[k], depth + 1);
+    this.columns[0][at] = kind.number;
+    this.columns[1][at] = node.at > 0 ? node.at : 0;
+    this.columns[2][at] = depth;
+    for (let k = 0; k < children.length; k++) this.addNode(children[k], depth + 1);
   }
 
-  toText() {
-    let out = "";
-    for (const column of this.columns)
-      for (let at = 0; at < this.size; at += 8192) out += String.fromCharCode.apply(null, column.subarray(at, Math.min(at + 8192, this.size)));
-    return out;
+  // Four counts and all other numbers of 32 bits, columns of 16 bits, and the labels as JSON.
+  toBuffer() {
+    const labels = JSON.stringify(this.labels), numbers = [[this.size, this.trees[0].length, this.forms.length, labels.length], ...this.trees, this.forms].flat();
+    const buffer = new ArrayBuffer(4 * numbers.length + 2 * (3 * this.size + labels.length));
+    new Uint32Array(buffer, 0, numbers.length).set(numbers);
+    const rest = new Uint16Array(buffer, 4 * numbers.length);
+    this.columns.forEach((column, k) => rest.set(column.subarray(0, this.size), k * this.size));
+    for (let k = 0, at = 3 * this.size; k < labels.length; k++) rest[at + k] = labels.charCodeAt(k);
+    return buffer;
   }
 }
 
-// The answer to a batch: a line of JSON (labels, sizes, unparsed nodes, numbers and hashes of statements), and columns.
 function parseOperators(json) {
-  const batch = JSON.parse(json), writer = new ColumnWriter(), sizes = [], unparsed = [], statements = [], forms = [];
-  for (const tree of readTrees(batch)) {
-    const before = writer.size, [root, misses] = parseTree(tree, batch.canonical);
-    writer.add(root, 0);
-    sizes.push(writer.size - before);
-    unparsed.push(misses);
-    const found = findStatements(root);
-    statements.push(found.length);
-    for (let k = 0; k < found.length; k++) hashForms(found[k], k < MAX_WEAK_STATEMENTS, forms);
-  }
-  return JSON.stringify({ labels: writer.labels, sizes, unparsed, statements, forms }) + "\n" + writer.toText();
+  const batch = JSON.parse(json), writer = new AnswerWriter();
+  for (const tree of readTrees(batch)) writer.addTree(...parseTree(tree, batch.canonical));
+  return writer.toBuffer();
 }

@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import resources
+from itertools import accumulate
+from typing import cast
 
 import numpy as np
 import orjson
-from py_mini_racer import MiniRacer
+from py_mini_racer import JSFunction
 
 from eqkin.limits import LIMITS, Limits
 from eqkin.mathml.converter import LIMIT_ERRORS, start_engine
@@ -23,10 +25,9 @@ from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
 _BATCH_NODES = 40_000  # of presentation trees parsed in one call
 _CODE_OFFSET = 256  # as in operators.js
-_COLUMNS = 3  # of the answer: label, origin, depth
-_UNPARSED = (
-    f'{{"labels":["p:math"],"sizes":[1],"unparsed":[1],"statements":[1],"forms":[0,0,0,0]}}\n'
-    f"{chr(_CODE_OFFSET) * _COLUMNS}"
+_NODE = np.zeros(1, np.int64)
+_UNPARSED = OperatorForest(
+    ["p:math"], _NODE, _NODE, _NODE, np.arange(2), _NODE + 1, np.zeros((1, len(FORM_KINDS)), np.uint32), np.arange(2)
 )
 
 
@@ -35,7 +36,7 @@ class OperatorParser:
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self._limits = limits
-        self._engine: MiniRacer | None = None
+        self._parse: JSFunction | None = None
         self._finish: Callable[[], object] = lambda: None
 
     def parse(self, forest: Forest, *, canonical: bool = True) -> OperatorForest:
@@ -45,34 +46,9 @@ class OperatorParser:
             forest: Presentation trees.
             canonical: Unify equivalent notations (`a/b` and a fraction, `x^{1/2}` and a root, `a > b` and `b < a`).
         """
-        labels: dict[str, int] = {}
-        columns = [np.zeros((_COLUMNS, 0), np.int64)]
-        sizes: list[int] = []
-        unparsed: list[int] = []
-        statements: list[int] = []
-        forms: list[int] = []
-        for answer in self._iter_answers(forest, canonical):
-            line, _, nodes = answer.partition("\n")
-            header = orjson.loads(line)
-            sizes += header["sizes"]
-            unparsed += header["unparsed"]
-            statements += header["statements"]
-            forms += header["forms"]
-            block = (
-                np.frombuffer(nodes.encode("utf-16-le"), "<u2").astype(np.int64).reshape(_COLUMNS, -1) - _CODE_OFFSET
-            )
-            block[0] = np.array([labels.setdefault(name, len(labels)) for name in header["labels"]], np.int64)[block[0]]
-            columns.append(block)
-        label, origin, depth = np.concatenate(columns, axis=1)
-        offsets, form_offsets = (
-            np.concatenate(([0], np.cumsum(np.array(counts, np.int64)))) for counts in (sizes, statements)
-        )
-        codes = np.array(forms, np.uint32).reshape(-1, len(FORM_KINDS))
-        return OperatorForest(
-            list(labels), label, origin, depth, offsets, np.array(unparsed, np.int64), codes, form_offsets
-        )
+        return OperatorForest.concatenate(list(self._iter_answers(forest, canonical)))
 
-    def _iter_answers(self, forest: Forest, canonical: bool) -> Iterator[str]:
+    def _iter_answers(self, forest: Forest, canonical: bool) -> Iterator[OperatorForest]:
         first = 0
         while first < len(forest):
             room = int(np.searchsorted(forest.offsets, forest.offsets[first] + _BATCH_NODES, "right")) - 1
@@ -83,7 +59,7 @@ class OperatorParser:
             except (
                 LIMIT_ERRORS
             ):  # one tree took all the time or memory: it becomes a single node, the others are parsed
-                self._engine = None
+                self._parse = None
                 self._finish()
                 if len(batch) == 1:
                     yield _UNPARSED
@@ -92,11 +68,34 @@ class OperatorParser:
                         yield from self._iter_answers(batch.select([tree]), canonical)
             first = end
 
-    def _call(self, forest: Forest, canonical: bool) -> str:
-        if self._engine is None:
-            self._engine, self._finish = start_engine(self, _load_script(), self._limits)
-        payload = encode_trees(forest, canonical=canonical)
-        return str(self._engine.eval(f"parseOperators({payload})", timeout_sec=self._limits.parse_seconds))
+    def _call(self, forest: Forest, canonical: bool) -> OperatorForest:
+        if self._parse is None:
+            engine, self._finish = start_engine(self, _load_script(), self._limits)
+            self._parse = cast("JSFunction", engine.eval("parseOperators"))
+        answer = self._parse(encode_trees(forest, canonical=canonical), timeout_sec=self._limits.parse_seconds)
+        return _decode_answer(bytes(cast("memoryview", answer)))
+
+
+def _decode_answer(answer: bytes) -> OperatorForest:
+    """Read what `AnswerWriter` in `operators.js` wrote."""
+    nodes, trees, forms, _ = np.frombuffer(answer, "<u4", 4).tolist()
+    lengths = [4, trees, trees, trees, forms]
+    numbers = np.frombuffer(answer, "<u4", sum(lengths))
+    _, sizes, unparsed, statements, codes = np.split(numbers, list(accumulate(lengths))[:-1])
+    rest = np.frombuffer(answer, "<u2", offset=numbers.nbytes)
+    label, origin, depth = rest[: 3 * nodes].astype(np.int64).reshape(3, -1)
+    labels = orjson.loads(rest[3 * nodes :].tobytes().decode("utf-16-le"))
+    offsets, form_offsets = (np.concatenate(([0], np.cumsum(counts, dtype=np.int64))) for counts in (sizes, statements))
+    return OperatorForest(
+        labels,
+        label,
+        origin,
+        depth,
+        offsets,
+        unparsed.astype(np.int64),
+        codes.reshape(-1, len(FORM_KINDS)),
+        form_offsets,
+    )
 
 
 def encode_trees(forest: Forest, **settings: object) -> str:
@@ -109,7 +108,7 @@ def encode_trees(forest: Forest, **settings: object) -> str:
         "sizes": forest.sizes.tolist(),
         "nodes": (np.concatenate(columns) + _CODE_OFFSET).astype("<u2").tobytes().decode("utf-16-le"),
     }
-    return orjson.dumps(orjson.dumps(batch).decode()).decode()
+    return orjson.dumps(batch).decode()
 
 
 _idle_parsers: deque[OperatorParser] = deque()  # of this process
