@@ -14,7 +14,7 @@ const ROW_TAGS = words("mrow mstyle mpadded math semantics mtd menclose maction 
 const SCRIPT_TAGS = words("msub msup msubsup munder mover munderover");
 const ROW_TAG = 1, SCRIPT_TAG = 2, LETTER_TAG = 4, SYMBOL_TAG = 8, LEAF = 16; // bits of the type of a node: its tag's, and LEAF
 const findType = (tag) => (ROW_TAGS.has(tag) ? ROW_TAG : SCRIPT_TAGS.has(tag) ? SCRIPT_TAG : tag === "mi" ? LETTER_TAG | SYMBOL_TAG : tag === "mo" ? SYMBOL_TAG : 0);
-const ARITIES = { msub: 2, msup: 2, msubsup: 3, munder: 2, mover: 2, munderover: 3, mfrac: 2, mroot: 2 };
+const TERNARY_TAGS = words("msubsup munderover");
 const SIGN_NAMES = new Map(Object.entries({
   "∣": "|", "❘": "|", "∥": "‖", "−": "-", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟸": "⇐", "⟼": "↦", "⩽": "≤", "⩾": "≥",
   "≦": "≤", "≧": "≥", "⋆": "∗", "*": "∗", "⋅": "·", "∙": "·", "•": "·", "≔": ":=", "≕": "=:", "∼": "~", "⊆": "⊂", "⊇": "⊃",
@@ -32,9 +32,9 @@ const IMPLICATIONS = words("⇒ ⇔ ⇐");
 const ADDITIVE = words("+ - ± ∓ ∪ ⊕ \\ ⊎ ∨ ⊔ △");
 const MULTIPLICATIVE = words("× · ∗ ∘ ⊗ ⊙ ∩ ∧ / ÷ ⋊ ⋉ ⊠ ⊓ ⋄ ⊡ mod");
 const PLAIN_PRODUCTS = words("· ∗");
-const CLOSING = { "(": ")", "[": "]", "{": "}", "⟨": "⟩", "⌊": "⌋", "⌈": "⌉" };
-const CLOSERS = new Set(Object.values(CLOSING));
-const BRACKETS = new Set([...Object.entries(CLOSING).flat(), "|", "‖"]);
+const CLOSING = new Map(Object.entries({ "(": ")", "[": "]", "{": "}", "⟨": "⟩", "⌊": "⌋", "⌈": "⌉" }));
+const CLOSERS = new Set(CLOSING.values());
+const BRACKETS = new Set([...CLOSING.keys(), ...CLOSERS, "|", "‖"]);
 const SIMPLE_ARGUMENTS = words("tuple given v idx");
 const DIFFERENCES = words("v idx pow"); // Δx, Δx_i, Δx^2
 const SIMPLE_FACTORS = words("v c idx pow prime bar transpose"); // in a denominator after a slash
@@ -169,6 +169,10 @@ const isSign = (item, role) => item !== undefined && (item.role & role) !== 0;
 const isOperand = (item) => item !== undefined && item.kind === "operand";
 const repeat = (node, times) => Array(Math.min(MAX_ORDER, Math.max(1, times))).fill(node);
 const combine = (label, nodes, at) => (nodes.length === 1 ? nodes[0] : branch(label, nodes, at));
+function group(node) {
+  if (node.label === "*") node.grouped = true;
+  return node;
+}
 // The factors, those that are products themselves replaced by theirs.
 function flattenProducts(factors, isOpen) {
   return factors.some(isOpen) ? factors.flatMap((node) => (isOpen(node) ? node.children : [node])) : factors;
@@ -300,7 +304,7 @@ class OperatorParser {
   // The operands of a fraction or a base with its scripts; KaTeX writes \operatorname as two nodes.
   partsOf(i) {
     const nodes = this.childrenOf(i);
-    return nodes.length > ARITIES[this.tag[i]] ? nodes.filter((k) => this.count[k] || !this.meaning[k].isInvisible) : nodes;
+    return nodes.length > 2 && nodes.length > (TERNARY_TAGS.has(this.tag[i]) ? 3 : 2) ? nodes.filter((k) => this.count[k] || !this.meaning[k].isInvisible) : nodes;
   }
 
   textOf(i) {
@@ -544,7 +548,7 @@ class OperatorParser {
 
   // A scripted node: a big operator with its range, a decorated sign, a closing bracket with scripts, or an operand.
   readScripted(i) {
-    const tag = this.tag[i], [base, ...scripts] = this.partsOf(i), core = this.coreOf(base);
+    const tag = this.tag[i], parts = this.partsOf(i), base = parts[0], scripts = parts.slice(1), core = this.coreOf(base);
     if (this.isIdentifier(core)) return operandItem(this.addScripts(this.parseIdentifier(core), scripts, tag, i), i);
     const isSymbol = (this.type[core] & (LEAF | SYMBOL_TAG)) > LEAF, meaning = this.meaning[core];
     const sign = this.count[core] ? this.signOf(core).replace(/\s+/g, "") : meaning.bareSign;
@@ -588,7 +592,7 @@ class OperatorParser {
       const item = items[at], { open, items: here } = stack[stack.length - 1];
       if (item.kind !== "sign") here.push(item);
       else if (!(item.role & BRACKET)) here.push(item);
-      else if (item.sign in CLOSING) stack.push({ open: item, items: [] });
+      else if (CLOSING.has(item.sign)) stack.push({ open: item, items: [] });
       else if (CLOSERS.has(item.sign)) {
         let depth = stack.length - 1;
         while (depth > 0 && !canClose(stack[depth].open.sign, item.sign)) depth--;
@@ -618,7 +622,7 @@ class OperatorParser {
     let depth = 0, bars = 1;
     for (let k = at + 1; k < items.length; k++) {
       if (items[k].kind !== "sign") continue;
-      if (items[k].sign in CLOSING) depth++;
+      if (CLOSING.has(items[k].sign)) depth++;
       else if (CLOSERS.has(items[k].sign)) {
         if (depth-- === 0) break;
       } else if (depth === 0 && items[k].sign === items[at].sign) bars++;
@@ -639,8 +643,8 @@ class OperatorParser {
       return branch("braket", splitAt(items, GIVEN).map((part) => this.parseItems(part, at)), at);
     const node = this.parseItems(items, at), list = node.label === "list";
     switch (pair) {
-      case "()": return list ? branch("tuple", node.children, at) : node.label === "*" ? node.with({ grouped: true }) : node;
-      case "[]": return list ? branch(node.children.length === 2 ? "commutator" : "tuple", node.children, at) : node.label === "*" ? node.with({ grouped: true }) : node;
+      case "()": return list ? branch("tuple", node.children, at) : group(node);
+      case "[]": return list ? branch(node.children.length === 2 ? "commutator" : "tuple", node.children, at) : group(node);
       case "[)": case "(]": return list ? branch("interval", node.children, at) : node;
       case "{}": return node.label === "empty" ? node : branch("set", listOf(node, "list"), at);
       case "⟨⟩": return list ? branch("inner", node.children, at) : branch("mean", [node], at);
@@ -698,9 +702,15 @@ class OperatorParser {
   parseRelation(items, at, roles = rolesOf(items)) {
     if (roles & INTEGRAL) items = this.reduceIntegrals(items, at);
     if (!(roles & RELATION)) return items.length ? this.parseSum(items, at) : empty(at);
-    const signs = items.filter((item) => item.role & RELATION);
-    const sides = splitAt(items, RELATION).map((part) => (part.length ? this.parseSum(part, at) : null));
-    const known = sides.filter((side) => side !== null), [{ sign, at: place }] = signs;
+    const signs = [], sides = [], known = [];
+    for (let k = 0, start = 0; k <= items.length; k++) {
+      if (k < items.length && !(items[k].role & RELATION)) continue;
+      if (k < items.length) signs.push(items[k]);
+      sides.push(k > start ? this.parseSum(items.slice(start, k), at) : null);
+      if (k > start) known.push(sides[sides.length - 1]);
+      start = k + 1;
+    }
+    const { sign, at: place } = signs[0];
     if (known.length < 2) return branch("rel", [leaf("o", sign, place), ...known], place);
     if (signs.length === 1 || signs.every((item) => item.sign === sign)) return branch(sign, known, place);
     const links = []; // a = b < c says a = b and b < c
@@ -1084,7 +1094,7 @@ class OperatorParser {
 }
 
 function canClose(open, close) {
-  return CLOSING[open] === close || ("([".includes(open) && ")]".includes(close)) || (open === "|" && close === "⟩");
+  return CLOSING.get(open) === close || ("([".includes(open) && ")]".includes(close)) || (open === "|" && close === "⟩");
 }
 
 // --- canonical forms ---------------------------------------------------------------------------------------------
@@ -1431,7 +1441,8 @@ function multiplyMonomials(a, b) {
 function multiplyAll(sums) { // of one monomial each
   const factors = [];
   let numerator = 1, denominator = 1;
-  for (const [term] of sums) {
+  for (let k = 0; k < sums.length; k++) {
+    const term = sums[k][0];
     numerator *= term.numerator;
     denominator *= term.denominator;
     multiplyFactors(factors, term.factors);
@@ -1447,8 +1458,15 @@ function multiplySums(a, b) {
 }
 
 function addUp(monomials) {
-  const keys = monomials.map(hashMonomial);
-  if (keys.every((key, k) => keys.indexOf(key) === k)) return monomials;
+  if (monomials.length < 2) return monomials;
+  const keys = [];
+  let isReduced = true;
+  for (let k = 0; k < monomials.length; k++) {
+    const key = hashMonomial(monomials[k]);
+    isReduced &&= !keys.includes(key);
+    keys.push(key);
+  }
+  if (isReduced) return monomials;
   const out = new Map();
   monomials.forEach((term, k) => {
     const before = out.get(keys[k]);
@@ -1465,7 +1483,12 @@ function hashMonomial({ factors }) {
   return key;
 }
 
-const negateAll = (monomials) => monomials.map((term) => new Monomial(-term.numerator, term.denominator, term.factors));
+
+function negateAll(monomials) {
+  const out = [];
+  for (let k = 0; k < monomials.length; k++) out.push(new Monomial(-monomials[k].numerator, monomials[k].denominator, monomials[k].factors));
+  return out;
+}
 
 function readNumber(node) { // a fraction as [numerator, denominator], or null
   const { label, kind } = node;
@@ -1498,7 +1521,10 @@ function expandNode(node) {
   } else if (label === "neg") return negateAll(expand(children[0]));
   else if (label === "+") {
     out = [];
-    for (const child of children) out.push(...expand(child));
+    for (let k = 0; k < children.length; k++) {
+      const sum = expand(children[k]);
+      for (let j = 0; j < sum.length; j++) out.push(sum[j]);
+    }
     out = addUp(out);
   } else if (label === "*") {
     const sums = children.map(expand);
@@ -1599,14 +1625,18 @@ function toFraction(power) {
 }
 
 function buildSum(terms, at) {
-  const nodes = terms.map((term) => buildProduct(term, at));
+  const nodes = [];
+  for (let k = 0; k < terms.length; k++) nodes.push(buildProduct(terms[k], at));
   return nodes.length ? combine("+", nodes, at) : number("0", at);
 }
 
 function buildProduct({ numerator, denominator, factors }, at) {
   const nodes = [], size = Math.abs(numerator);
   if (size !== 1 || denominator !== 1 || !factors.length) nodes.push(number(`${size}/${denominator}`, at));
-  for (const { node, power } of factors) nodes.push(power === 1 ? node : branch("pow", [node, number(writePower(power), at)], at));
+  for (let k = 0; k < factors.length; k++) {
+    const { node, power } = factors[k];
+    nodes.push(power === 1 ? node : branch("pow", [node, number(writePower(power), at)], at));
+  }
   const product = combine("*", nodes, at);
   return numerator < 0 ? branch("neg", [product], at) : product;
 }
@@ -1616,10 +1646,12 @@ const writePower = (power) => (Number.isInteger(power) ? `${power}/1` : toFracti
 function clearDenominators(terms) {
   const lowest = [];
   let numerators = 0, denominators = 1;
-  for (const term of terms) {
-    numerators = findDivisor(term.numerator, numerators);
-    denominators *= term.denominator / findDivisor(term.denominator, denominators);
-    for (const { node, power } of term.factors) {
+  for (let k = 0; k < terms.length; k++) {
+    const { numerator, denominator, factors } = terms[k];
+    numerators = findDivisor(numerator, numerators);
+    denominators *= denominator / findDivisor(denominator, denominators);
+    for (let j = 0; j < factors.length; j++) {
+      const { node, power } = factors[j];
       const at = findFactor(lowest, node);
       if (at < 0) lowest.push({ node, power, times: 1 });
       else { lowest[at].power = Math.min(lowest[at].power, power); lowest[at].times++; }
@@ -1710,8 +1742,9 @@ function weaken(node) {
     terms = next;
   }
   if (!terms.length || terms.every((term) => !term.factors.length)) return node; // an identity: nothing is left of it
-  const left = terms.filter((term) => term.numerator > 0), right = negateAll(terms.filter((term) => term.numerator < 0));
-  return branch(node.label === "≈" ? "=" : node.label, [buildSum(left, node.at), buildSum(right, node.at)], node.at);
+  const left = [], right = [];
+  for (const term of terms) if (term.numerator > 0) left.push(term); else if (term.numerator < 0) right.push(term);
+  return branch(node.label === "≈" ? "=" : node.label, [buildSum(left, node.at), buildSum(negateAll(right), node.at)], node.at);
 }
 
 // --- batches -----------------------------------------------------------------------------------------------------
