@@ -88,7 +88,7 @@ def load_pieces(sources: Sequence[str]) -> list[Piece]:
 def cut_paper(paper: Paper) -> Iterator[Piece]:
     """Yield the pieces of a paper in order; none if it has no equations."""
     document = parse(paper.text, paper.styles, [])
-    about = paper.fields[0] if paper.fields else "other", paper.about.title or document.about.title
+    about = paper.fields[0] if paper.fields else "other", paper.title or document.about.title
     builder = _PieceBuilder(document)
     for number, section in enumerate(document.sections):
         builder.add_heading(section.level, section.title)
