@@ -106,7 +106,8 @@ def test_show_prints_formula_latex_paper_context_and_counts(library):
     shown = _run("show", "atlas:probability#bayes", "-l", library).stdout.splitlines()
     assert shown[0] == "P(A ∣ B) = (P(B ∣ A)P(A))/(P(B))"
     assert shown[1] == r"P(A \mid B) = \frac{P(B \mid A)\,P(A)}{P(B)}"
-    assert shown[2].endswith("Probability · Events and conditioning · bayes · atlas:probability#4")
+    assert shown[2].startswith("Bayes' theorem · ")
+    assert shown[2].endswith("Probability · Events and conditioning · atlas:probability#4")
     assert "Bayes' theorem inverts" in shown[4]
     assert shown[5].startswith("0 other equations of this form; `eqkin search --like atlas:probability#4`")
     described = json.loads(_run("show", "atlas:probability#4", "-l", library, "--json").stdout)

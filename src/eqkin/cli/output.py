@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import typer
 
 from eqkin.cli.console import count_noun, warn
-from eqkin.cli.unicode import to_unicode
+from eqkin.cli.unicode import format_prose, to_unicode
 from eqkin.search.exports import list_papers, to_bibtex
 from eqkin.search.results import BAND_TITLES, EquationRecord, Hit, PaperHit, PaperRecord, Results, escape_csv_cell
 from eqkin.trees.mathml import Node, list_nodes, parse_mathml, to_mathml
@@ -134,11 +134,11 @@ def _print_counts(results: Results) -> None:
 def _print_hit(results: Results, hit: Hit, rank: int, *, latex: bool, prose: bool) -> None:
     equation, indent = hit.equation, " " * 10
     typer.echo(typer.style(f"{rank:>2}  {hit.score:.3f} ", fg="cyan") + format_formula(equation, latex))
-    parts = [hit.name or "", format_paper_name(equation.paper), equation.section, equation.id]
+    parts = [format_place(equation, hit.name)]
     parts += [f"the same in {len(hit.same)} more"] if hit.same else []
     parts += [f"{hit.more} more from this paper"] if hit.more else []
-    typer.secho(indent + strip_control_chars(" · ".join(part for part in parts if part)), dim=True)
-    if prose and (text := format_prose(equation, latex)):
+    typer.secho(indent + " · ".join(parts), dim=True)
+    if prose and (text := format_context(equation, latex)):
         typer.echo(indent + text)
     for line in _iter_explanation(results, hit):
         typer.secho(indent + line, fg="green")
@@ -150,13 +150,21 @@ def format_formula(equation: EquationRecord, latex: bool = False) -> str:
     return strip_control_chars(text or " ".join(equation.latex.split()))
 
 
-def format_prose(equation: EquationRecord, latex: bool = False, chars: int = _PROSE_CHARS) -> str:
+def format_context(equation: EquationRecord, latex: bool = False, chars: int = _PROSE_CHARS) -> str:
     """Format an equation within the text around it, in one line."""
-    before, after = " ".join(equation.before.split()), " ".join(equation.after.split())
+    before, after = (" ".join(format_prose(text).split()) for text in (equation.before, equation.after))
     before = before if len(before) <= chars else "…" + before[-chars:].partition(" ")[2]
     after = after if len(after) <= chars else after[:chars].rpartition(" ")[0] + "…"
     text = f"{before} [{format_formula(equation, latex)}] {after}".strip() if before or after else ""
     return strip_control_chars(text)
+
+
+def format_place(equation: EquationRecord, name: str | None = None) -> str:
+    """Format where an equation is: its name and number, paper, section and id."""
+    number = f"({equation.printed})" if equation.printed else ""
+    label = " ".join(filter(None, (name, number)))
+    parts = (label, format_paper_name(equation.paper), format_prose(equation.section), equation.id)
+    return strip_control_chars(" · ".join(filter(None, parts)))
 
 
 def format_paper_name(paper: PaperRecord) -> str:
@@ -164,7 +172,7 @@ def format_paper_name(paper: PaperRecord) -> str:
     authors = ", ".join(paper.authors[:2]) + (" et al." if len(paper.authors) > 2 else "")
     year = f"({paper.year})" if paper.year is not None else ""
     name = " ".join(filter(None, (authors, year)))
-    title = textwrap.shorten(paper.title, 80, placeholder=" ...")
+    title = textwrap.shorten(format_prose(paper.title), 80, placeholder=" ...")
     return ", ".join(filter(None, (name, title))) or paper.origin
 
 

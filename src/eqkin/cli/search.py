@@ -248,27 +248,27 @@ def show(
 
         eqkin show atlas:probability#bayes
     """
-    from eqkin.cli.output import format_formula, format_paper_name, format_prose, strip_control_chars
+    from eqkin.cli.output import format_context, format_formula, format_place, strip_control_chars
 
     with open_engine(context, library, milvus, collection, model) as engine:
         record = engine.get_equation(equation)
+        name = engine.get_name(record)
         kin = engine.find_similar(equation, k=1, facets=True) if record.tree >= 0 else None
     same = kin.same if kin is not None else None
 
     def render() -> None:
         typer.secho(format_formula(record), bold=True)
         typer.echo(strip_control_chars(" ".join(record.latex.split())))
-        place = " · ".join(filter(None, (format_paper_name(record.paper), record.section, record.label, record.id)))
-        typer.secho(strip_control_chars(place), dim=True)
+        typer.secho(format_place(record, name), dim=True)
         typer.echo(strip_control_chars(find_address(record)))
-        if text := format_prose(record, chars=400):
+        if text := format_context(record, chars=400):
             typer.echo(text)
         if kin is not None and same is not None:
             fields = ", ".join(f"{facet.value} {facet.same:,}" for facet in kin.fields if facet.same)
             others = f"{count_noun(same, 'other equation')} of this form" + (f": {fields}" if fields else "")
             typer.echo(strip_control_chars(f"{others}; `eqkin search --like {record.id}` finds related ones"))
 
-    emit({"equation": record, "address": find_address(record), "same": same}, as_json, render)
+    emit({"equation": record, "name": name, "address": find_address(record), "same": same}, as_json, render)
 
 
 def open_equation(

@@ -182,6 +182,14 @@ class SearchEngine:
         with self.backend.snapshot() as snapshot:
             return snapshot.get_equation(_clean_name(name))
 
+    def get_name(self, equation: EquationRecord) -> str | None:
+        """Return the name of an equation, or of a law of the atlas with the same form; None if it has none."""
+        if equation.tree < 0:
+            return None
+        with self.backend.snapshot() as snapshot:
+            names = snapshot.get_names(snapshot.get_refs([equation.tree]).values())
+            return names.get(equation.tree) or name_forms(snapshot.get_operators(np.array([equation.tree])))[0]
+
     def get_paper(self, key: str) -> PaperPage:
         """Return a paper with its equations by section; raises `BadInput` if there is none."""
         with self.backend.snapshot() as snapshot:

@@ -130,7 +130,7 @@ def to_bibtex(papers: Sequence[PaperRecord]) -> str:
         arxiv = _parse_arxiv_id(paper)
         fields += [("eprint", _escape_bibtex(arxiv.base)), ("archiveprefix", "arXiv")] if arxiv else []
         url = find_url(paper)
-        fields += [("doi", _escape_bibtex(getattr(paper, "doi", ""))), ("url", _escape_bibtex(url))]
+        fields += [("doi", _escape_bibtex(paper.doi)), ("url", _escape_bibtex(url))]
         fields += [] if url else [("note", _escape_bibtex(paper.origin))]
         lines = "".join(f"  {field} = {{{value}}},\n" for field, value in fields if value)
         entries.append(f"@misc{{{name},\n{lines}}}\n")
@@ -139,14 +139,14 @@ def to_bibtex(papers: Sequence[PaperRecord]) -> str:
 
 def find_url(paper: PaperRecord) -> str:
     """Return where a paper can be read on the web; "" if that is not known."""
-    arxiv, doi = _parse_arxiv_id(paper), getattr(paper, "doi", "")
-    known = getattr(paper, "url", "") or (f"https://arxiv.org/abs/{arxiv.base}" if arxiv else "")
+    arxiv, doi = _parse_arxiv_id(paper), paper.doi
+    known = paper.url or (f"https://arxiv.org/abs/{arxiv.base}" if arxiv else "")
     return known or (f"https://doi.org/{doi}" if doi else "")
 
 
 def _make_citation_key(paper: PaperRecord) -> str:
     """Make a key as in shannon1948mathematical; the user's own key if there is one."""
-    own = re.sub(r"[^A-Za-z0-9:._/+-]+", "-", getattr(paper, "cite_key", ""))
+    own = re.sub(r"[^A-Za-z0-9:._/+-]+", "-", paper.cite_key)
     first = simplify_name(paper.authors[0]).partition(",")[0] if paper.authors else ""
     words = re.findall(r"[a-z0-9]+", simplify_name(_INLINE_MATH.sub(" ", paper.title)))
     words = [word for word in words if word not in _SHORT_WORDS] or words
@@ -197,7 +197,7 @@ def _to_ris(results: Results) -> bytes:
         url = find_url(paper)
         pairs += [
             ("UR", url),
-            ("DO", getattr(paper, "doi", "")),
+            ("DO", paper.doi),
             ("ID", paper.key),
             ("N1", "" if url else paper.origin),
         ]
