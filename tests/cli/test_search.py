@@ -24,7 +24,7 @@ BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
 def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Two articles of the atlas and a paper with a dangerous title."""
     place = tmp_path_factory.mktemp("cli")
-    record = {"doc_id": "danger", "title": "=SUM(A1)", "authors": ["@evil"], "year": 1999, "latex": r"\[ -\Omega_9 \]"}
+    record = {"doc_id": "danger", "title": "=SUM(A1)", "authors": ["=Eve Evil"], "year": 1999, "latex": r"\[ -\Omega_9 \]"}
     (place / "papers.jsonl").write_text(json.dumps(record))
     with Library.open(place / "library") as opened:
         opened.add("atlas:", place / "papers.jsonl")
@@ -91,7 +91,7 @@ def test_search_writes_a_trec_run(library):
 
 def test_search_writes_bibtex(library):
     shown = _run("search", r"-\Omega_9", "-l", library, "--year", "1999", "--bibtex").stdout
-    assert shown.startswith("@misc{evil1999sum,\n  title = {{=SUM(A1)}},\n  author = {@evil},\n  year = {1999},")
+    assert shown.startswith("@misc{evil1999sum,\n  title = {{=SUM(A1)}},\n  author = {=Eve Evil},\n  year = {1999},")
 
 
 @pytest.mark.parametrize("formula", ["-x", "-kx", r"-\frac{k}{l}", "-t^2/2", "-5", r"-\hbar^2"])
@@ -106,7 +106,7 @@ def test_show_prints_formula_latex_paper_context_and_counts(library):
     shown = _run("show", "atlas:probability#bayes", "-l", library).stdout.splitlines()
     assert shown[0] == "P(A ∣ B) = (P(B ∣ A)P(A))/(P(B))"
     assert shown[1] == r"P(A \mid B) = \frac{P(B \mid A)\,P(A)}{P(B)}"
-    assert shown[2].startswith("Bayes' theorem · ")
+    assert shown[2].startswith("Bayes' theorem (5) · ")
     assert shown[2].endswith("Probability · Events and conditioning · atlas:probability#4")
     assert "Bayes' theorem inverts" in shown[4]
     assert shown[5].startswith("0 other equations of this form; `eqkin search --like atlas:probability#4`")
@@ -169,7 +169,7 @@ def test_csv_escapes_spreadsheet_formulas(library):
     result = _run("search", "-l", library, "-k", "1", "--csv", "--year", "1999", r"-\Omega_9")
     (row,) = csv.DictReader(io.StringIO(result.stdout))
     assert row["title"] == "'=SUM(A1)"
-    assert row["authors"] == "'@evil"
+    assert row["authors"] == "'=Eve Evil"
     assert row["latex"].startswith("'-")
     assert float(row["score"]) == pytest.approx(1, abs=1e-3)
 
