@@ -24,7 +24,8 @@ BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
 def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Two articles of the atlas and a paper with a dangerous title."""
     place = tmp_path_factory.mktemp("cli")
-    record = {"doc_id": "danger", "title": "=SUM(A1)", "authors": ["=Eve Evil"], "year": 1999, "latex": r"\[ -\Omega_9 \]"}
+    record = {"doc_id": "danger", "title": "=SUM(A1)", "authors": ["=Eve Evil"], "year": 1999}
+    record["latex"] = r"\[ -\Omega_9 \]"
     (place / "papers.jsonl").write_text(json.dumps(record))
     with Library.open(place / "library") as opened:
         opened.add("atlas:", place / "papers.jsonl")
