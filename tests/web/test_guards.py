@@ -90,6 +90,14 @@ def test_root_path_works_with_and_without_a_proxy_that_strips_it(serve):
     assert "Disallow: /eqkin/api/" in client.get("/robots.txt").text
 
 
+@pytest.mark.parametrize("path", ["/", "/search?q=x", "/paper?key=atlas:probability", "/map", "/draft", "/nowhere"])
+def test_links_of_pages_begin_with_the_root_path(serve, path):
+    page = serve(root_path="/eqkin").get(f"/eqkin{path}", headers={"Accept": "text/html"}).text
+    links = re.findall(r'(?:href|src|action|data-link)="(/[^"]*)"', page)
+    assert len(links) > 5
+    assert [link for link in links if not link.startswith("/eqkin/")] == []
+
+
 def test_foreign_sites_are_admitted_only_by_cors(serve):
     origin, foreign = {"Origin": "https://notes.example"}, {"Sec-Fetch-Site": "cross-site"}
     body = {"queries": [{"q": "x", "k": 1}]}
