@@ -37,19 +37,21 @@ def test_library_of_0_1_is_intact_and_its_index_unfinished(folder: Path) -> None
     )
 
 
-def test_index_of_0_1_is_replaced_by_an_update_and_its_text_kept(folder: Path) -> None:
+def test_index_of_0_1_is_replaced_by_an_update_with_names(folder: Path) -> None:
     with Library.open(folder, create=False) as library:
         before, encoder = IndexManifest.load(folder / "index"), load_encoder(folder)
         assert before is not None and before.words is not None and before.words.sealed
         with pytest.raises(BadInput, match="made by an older eqkin; run `eqkin index`"):
             VectorIndex.open(library, encoder.digest)
         report = update_index(library, encoder)
-        assert (report.embedded, report.structured, report.papers) == (153, 153, 0)
+        assert (report.embedded, report.structured, report.papers) == (153, 153, 3)
         index = VectorIndex.open(library, encoder.digest)
         assert (len(index), index.missing) == (153, 0)
         assert index.terms is not None and (len(index.terms), index.terms.missing) == (153, 0)
     after, report = IndexManifest.load(folder / "index"), verify(folder)
-    assert after is not None and after.words == before.words
+    assert after is not None and after.words != before.words
+    with Library.open(folder, create=False) as library:
+        assert library.search("Bayes' theorem", k=1).hits[0].relation == "named"
     assert not report.problems + report.notes
 
 

@@ -43,8 +43,8 @@ class PaperText:
     title: str
     abstract: str
     sections: tuple[tuple[int, str, str], ...]  # number, heading, prose
-    marks: dict[int, dict[int, int]] = field(default_factory=dict)  # number of the equation by section and mark
-    labels: dict[str, int] = field(default_factory=dict)  # number of the equation by label
+    marks: dict[int, dict[int, int]] = field(default_factory=dict)  # number of the display by section and mark
+    labels: dict[str, int] = field(default_factory=dict)  # number of the display by label
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,10 @@ def read_paper_text(library: LibraryFiles, key: str) -> PaperText | None:
     for section, mark, equation, label in _select(
         library,
         "SELECT s.number, e.mark, e.number, e.label FROM equations e JOIN sections s ON s.id = e.section "
-        "WHERE e.paper = ? AND e.tree IS NOT NULL ORDER BY e.number",
+        "WHERE e.paper = ? AND e.tree IS NOT NULL AND e.whole IS NULL AND NOT e.inline ORDER BY e.number",
         (number,),
     ):
-        marks.setdefault(section, {}).setdefault(mark, equation)  # rows share the mark of their display, which is first
+        marks.setdefault(section, {})[mark] = equation
         labels.setdefault(label, equation)
     return PaperText(content, title, abstract, tuple(map(tuple, sections)), marks, labels)
 
