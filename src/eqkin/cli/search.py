@@ -124,15 +124,8 @@ def search(
     filters = Filters(
         tuple(field or ()), first, last, tuple(author or ()), tuple(paper or ()), languages=tuple(lang or ())
     )
-    options: dict[str, Any] = {
-        "k": k,
-        "offset": offset,
-        "text": text,
-        "filters": filters,
-        "group": not every,
-        "fold": not every,
-    }
-    options |= {"explain": explain, "facets": counts, "reading": reading}
+    options: dict[str, Any] = {"k": k, "offset": offset, "text": text, "filters": filters, "reading": reading}
+    options |= {"group": not every, "fold": not every, "explain": explain, "facets": counts}
     is_batch = query == "-"
     found, hits, missing, problems = 0, 0, 0, list[EqkinError]()
 

@@ -266,7 +266,10 @@ def get_refs(library: LibraryFiles, trees: Iterable[int]) -> dict[int, EquationR
     rows = library.connection.execute(
         f"{_SELECT_REFS} WHERE e.tree IN (SELECT value FROM json_each(?))", (_to_json(map(int, trees)),)
     ).fetchall()
-    return {row[0]: EquationRef(*tuple(row)[:5], _parse_names(row[5]), row[6], row[7]) for row in rows}
+    return {
+        row[0]: EquationRef(row[0], row[1], row[2], row[3], row[4], _parse_names(row[5]), row[6], row[7])
+        for row in rows
+    }
 
 
 def count_by_paper(library: LibraryFiles, trees: Iterable[int], filters: Filters) -> list[PaperCount]:

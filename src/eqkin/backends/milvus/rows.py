@@ -198,8 +198,8 @@ def parse_paper(record: Row) -> PaperRecord:
 def parse_ref(key: int, record: Row) -> EquationRef:
     """Return the reference to an equation."""
     whole = int((record.get("whole") or "#-1").rpartition("#")[2])
-    values = (record[name] for name in ("paper", "number", "latex", "year"))
-    return EquationRef(key, *values, tuple(record["fields"]), record.get("lang", ""), whole)
+    fields, lang = tuple(record["fields"]), record.get("lang", "")
+    return EquationRef(key, record["paper"], record["number"], record["latex"], record["year"], fields, lang, whole)
 
 
 def parse_equation(key: int, record: Row, paper: PaperRecord, node: Node | None) -> EquationRecord:
