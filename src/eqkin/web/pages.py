@@ -24,6 +24,7 @@ from starlette.responses import HTMLResponse, Response
 
 from eqkin.errors import BadInput
 from eqkin.library.database import MANIFEST_NAME
+from eqkin.library.queries import count_equations
 from eqkin.limits import LIMITS
 from eqkin.mathml.prose import render_prose
 from eqkin.search.engine import SearchEngine
@@ -153,7 +154,7 @@ def _describe_library(server: ServerState, years: dict[int, int]) -> list[str]:
     with server.engine.backend.snapshot() as snapshot:
         facts = [f"{len(snapshot):,} equations"] if len(snapshot) else []
         if facts and isinstance(snapshot, LocalSnapshot):
-            (papers,) = snapshot.library.connection.execute("SELECT count(DISTINCT paper) FROM equations").fetchone()
+            _, papers = count_equations(snapshot.library)
             changed = (snapshot.library.folder / MANIFEST_NAME).stat().st_mtime
             facts += [f"{papers:,} papers", f"last changed on {date.fromtimestamp(changed):%-d %B %Y}"]
     if years:
