@@ -12,9 +12,7 @@ from typer.testing import CliRunner
 
 from eqkin.api import Library
 from eqkin.cli import app
-from eqkin.cli.unicode import to_unicode
 from eqkin.errors import BadInput, LimitReached
-from eqkin.search.query import FormulaReader
 
 runner = CliRunner()
 BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
@@ -270,26 +268,6 @@ def test_rank_matches_wildcards_in_topics(tmp_path: Path):
     )
     assert [row[2] for row in rows] == ["f3", "f2", "f1"]
     assert float(rows[0][4]) > 2 / 3 > float(rows[1][4]) > 1 / 3 > float(rows[2][4])
-
-
-@pytest.mark.parametrize(
-    ("latex", "line"),
-    [
-        (r"E = -\sum_{i<j} J_{ij} s_i s_j", "E = − ∑_(i<j) Jᵢⱼ sᵢ sⱼ"),
-        (r"\frac{\sqrt{\pi}}{2}", "(√π)/2"),
-        (r"\sqrt{12} + \sqrt{2\pi}", "√12 + √(2π)"),
-        (r"\hat H \psi", "Ĥψ"),
-        (r"\sum_{n=1}^{N} x^{n+1}", "∑ₙ₌₁ᴺ xⁿ⁺¹"),
-        (r"\sin x", "sin x"),
-        (r"x \in \mathbb{R}^n", "x ∈ ℝⁿ"),
-        (r"\begin{pmatrix}a&b\\c&d\end{pmatrix}", "(a b; c d)"),
-    ],
-)
-def test_to_unicode_formats_mathml_in_one_line(latex, line):
-    reader = FormulaReader(1)
-    assert to_unicode(reader.read(latex).mathml).replace("H\u0302", "Ĥ") == line
-    reader.close()
-    assert to_unicode("<no") == ""
 
 
 def test_search_says_how_a_query_was_read(library):
