@@ -62,7 +62,7 @@ def export_onnx(model: Model, path: Path) -> None:
     helper, float_type, int_type = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
     inputs = [helper.make_tensor_value_info("features", float_type, [node_axis, FEATURES])]
     inputs += [helper.make_tensor_value_info(name, int_type, [node_axis]) for name in INDEX_INPUTS]
-    shape = [tree_axis, model.architecture.dimensions]
+    shape: list[str | int | None] = [tree_axis, model.architecture.dimensions]
     outputs = [helper.make_tensor_value_info("embeddings", float_type, shape)]
     made = helper.make_graph(graph.nodes, "eqkin", inputs, outputs, graph.constants)
     proto = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)

@@ -19,7 +19,7 @@ def read_with_pandoc(raw: bytes, key: str, origin: str, format_name: str) -> Pap
     Raises `BadInput` if pandoc is missing or cannot read it, `LimitReached` if it takes too long.
     """
     try:
-        import pypandoc
+        import pypandoc  # type: ignore[import-untyped]
     except ImportError as error:
         raise BadInput(f"{origin}: reading .{format_name} needs pandoc: pip install 'eqkin[documents]'") from error
     program = pypandoc.get_pandoc_path()

@@ -22,11 +22,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import bibtexparser
 import orjson
 import pypdf
-import rispy
+import rispy  # type: ignore[import-untyped]
 from bibtexparser import middlewares
+from bibtexparser.entrypoint import parse_string
 from bibtexparser.model import Entry
 
 from eqkin.errors import BadInput, EqkinError
@@ -149,9 +149,7 @@ def read_pdf_reference(path: str, limits: Limits) -> Reference:
 
 def _read_bibtex(text: str, origin: str) -> Iterator[Reference]:
     try:
-        parsed = bibtexparser.parse_string(
-            text, append_middleware=[middlewares.LatexDecodingMiddleware(keep_math_mode=True)]
-        )
+        parsed = parse_string(text, append_middleware=[middlewares.LatexDecodingMiddleware(keep_math_mode=True)])
     except Exception as error:
         raise BadInput(f"{origin}: is not BibTeX that can be read ({error})") from error
     for entry in parsed.entries:

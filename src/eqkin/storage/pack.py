@@ -30,7 +30,8 @@ Progress = Callable[[int], None]  # called with the bytes done so far
 
 def pack_folder(folder: Path, names: list[str], target: Path, progress: Progress | None = None) -> None:
     """Write the files `names` of a folder, which must not change meanwhile, to one file; raises `StorageFailed`."""
-    contents = {name: {"bytes": (folder / name).stat().st_size, "sha256": hash_file(folder / name)} for name in names}
+    sizes = {name: (folder / name).stat().st_size for name in names}
+    contents = {name: {"bytes": sizes[name], "sha256": hash_file(folder / name)} for name in names}
     listed = format_checked_json("files", contents)
     done = 0
     with write_atomically(target) as path, open(path, "wb") as file:
@@ -39,8 +40,8 @@ def pack_folder(folder: Path, names: list[str], target: Path, progress: Progress
             _add_member(tar, LIST_NAME, len(listed), io.BytesIO(listed))
             for name in names:
                 with open(folder / name, "rb") as source:
-                    _add_member(tar, name, int(contents[name]["bytes"]), source)
-                done += int(contents[name]["bytes"])
+                    _add_member(tar, name, sizes[name], source)
+                done += sizes[name]
                 if progress:
                     progress(done)
 
