@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -24,8 +25,8 @@ from eqkin.cli.evaluate import (
 )
 from eqkin.cli.options import LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, require_torch
+from eqkin.evaluation.systems.registry import SYSTEMS, make_systems
 from reproduce.report import save_result, write_report
-from reproduce.systems import ALL_SYSTEMS, LARGE_SCALE_SYSTEMS, find_missing_systems, make_all_systems
 
 Systems = Annotated[str, typer.Option("--systems", "-s", metavar="NAMES", help="Systems, with commas.")]
 JudgedFolders = Annotated[list[Path] | None, typer.Option("--judged", metavar="DIR", help="A judged set; repeatable.")]
@@ -37,42 +38,87 @@ BenchmarkFiles = Annotated[
     typer.Option("--benchmark", metavar="FILE", help="Output of `python -m benchmarks --json NAME`; repeatable."),
 ]
 
-_LARGE = ",".join(LARGE_SCALE_SYSTEMS)
-_EVERY = ",".join(ALL_SYSTEMS)
-_ABLATION = "bag-of-words,log-bag-of-words,tfidf-tree,tree-pairs,fasttext,untrained,transformer,bitmap-cnn"
+_LARGE = ",".join(name for name in SYSTEMS if name != "approach0")  # which is too slow for a large library
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", help=__doc__)
 
 
 @app.command()
-def ablation(
+def networks(
     library: LibraryFolder,
     corpus: CorpusFile = None,
-    names: Systems = _ABLATION,
-    train_only: Annotated[
-        bool, typer.Option("--train-only", help="Train the networks and stop; needs no converter, no browser.")
-    ] = False,
+    records: Annotated[
+        list[Path] | None,
+        typer.Option("--records", metavar="FILE", help="Documents as JSON lines, to resolve their citations."),
+    ] = None,
+    labelled_sets: LabelledFiles = None,
+    names: Annotated[str, typer.Option("--names", metavar="NAMES", help="Some networks.", show_default="all")] = "",
+    measured: Annotated[bool, typer.Option("--measured", help="Train nothing: tables of what was measured.")] = False,
     out: CacheFolder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
 ) -> None:
-    """Train networks without histogram loss, masking or augmentation, and compare them with baselines.
+    """Train the networks of ablation, formulas, data size and equalities, and finetune them.
 
-    In full this trains 13 networks, a transformer and a CNN: minutes on a GPU, days without. The bitmap CNN needs
-    Chromium.
+    In full these are 28 networks: half an hour on a GPU, weeks without. Each measurement is kept as its own file, so
+    that several machines can share the work; the last one makes the tables.
     """
     require_torch()
-    from eqkin.evaluation.labelled import load_atlas_set
-    from reproduce.ablation import run_ablation, train_networks
+    from eqkin.evaluation.labelled import load_atlas_set, read_labelled
+    from eqkin.library.queries import read_fields
+    from reproduce.citations import add_citations
+    from reproduce.equalities import BAG, list_finetunings, measure_finetuning
+    from reproduce.networks import NETWORKS, ExperimentData, NetworkRunner
+    from reproduce.paper import PaperTables, try_to
+    from reproduce.sets import read_notations
+
+    with open_progress(False) as log, Library.open(library, create=False) as opened:
+        context = make_context(out, device, small, log)
+        papers = add_citations(load_corpus(corpus, library), records or [])
+        labelled = [load_atlas_set(), *(read_labelled(path) for path in labelled_sets or []), *read_notations()]
+        data = ExperimentData.build(papers, read_fields(opened), labelled, context)
+        runner = NetworkRunner(context, data, training=not measured)
+        for name in split_names(names) or ([] if measured else [*NETWORKS, BAG]):
+            if name != BAG and try_to(lambda name=name: runner.measure(name)) is None:  # type: ignore[misc]
+                log(f"{name} is left out: the library has no papers for it")
+                continue
+            for finetuning, pairs in list_finetunings(name):
+                if pairs in data.pairs:
+                    measure_finetuning(runner, finetuning, pairs)
+        tables = PaperTables(runner)
+        results = [
+            tables.make_ablation(), tables.make_formulas(), tables.make_sizes(), tables.make_statistics(),
+            tables.make_equalities(),
+        ]  # fmt: skip
+        for result in results:
+            save_result(context, result)
+    for result in results:
+        print_tables(result, as_json=False)
+
+
+@app.command()
+def bitmaps(
+    library: LibraryFolder,
+    corpus: CorpusFile = None,
+    out: CacheFolder = DEFAULT_FOLDER,
+    device: Device = "auto",
+    small: Small = False,
+) -> None:
+    """Train the bitmap CNN on formulas that are scaled down or cropped; needs Chromium unless images are in DIR."""
+    require_torch()
+    from eqkin.encoder.model import Model
+    from eqkin.evaluation.context import HELD_OUT_FRACTION, SPLIT_SEED
+    from eqkin.evaluation.systems.networks import embed_forest
+    from reproduce.bitmap_cnn import BitmapData
+    from reproduce.paper import make_bitmaps_result
 
     with open_progress(False) as log:
         context = make_context(out, device, small, log)
-        chosen = make_all_systems([] if train_only else split_names(names), context)
-        papers = load_corpus(corpus, library)
-        if train_only:
-            train_networks(context, papers)
-            return
-        result, plots = run_ablation(context, papers, chosen, load_atlas_set())
-        save_result(context, result, plots)
+        data = BitmapData.build(context, *load_corpus(corpus, library).split(HELD_OUT_FRACTION, SPLIT_SEED))
+        others = {}
+        for folder in sorted((out / "fitted").glob("base-*/model"))[:1]:
+            others["Graph network, 5 M triplets"] = embed_forest(Model.load(folder), data.test.forest, device)
+        result = make_bitmaps_result(context, data, others)
+        save_result(context, result)
     print_tables(result, as_json=False)
 
 
@@ -98,7 +144,7 @@ def sets(
 
     with open_progress(False) as log, Library.open(library, create=False) as opened:
         context = make_context(out, device, small, log)
-        chosen = make_all_systems(split_names(names), context)
+        chosen = make_systems(split_names(names), context)
         judged = [JudgedSet.read(folder) for folder in judged_sets or []]
         notations = read_notations()
         labelled = [*(read_labelled(path) for path in labelled_sets or []), load_atlas_set(), *notations]
@@ -117,6 +163,7 @@ def study(
     library: LibraryFolder,
     names: Systems = _LARGE,
     corpus: FitCorpus = None,
+    held_out: Annotated[bool, typer.Option("--held-out", help="Search only the half that networks never saw.")] = False,
     out: CacheFolder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
@@ -129,32 +176,10 @@ def study(
 
     with open_progress(False) as log, Library.open(library, create=False) as opened:
         context = make_context(out, device, small, log)
-        chosen = make_all_systems(split_names(names), context)
+        chosen = make_systems(split_names(names), context)
         fit_systems(chosen, context, corpus, library)
-        result, plots = run_study(context, opened, chosen)
-        save_result(context, result, plots)
-    print_tables(result, as_json=False)
-
-
-@app.command()
-def equalities(
-    library: LibraryFolder,
-    corpus: CorpusFile = None,
-    names: Annotated[
-        str, typer.Option("--systems", "-s", metavar="NAMES", help="Some, with commas.", show_default="all")
-    ] = "",
-    out: CacheFolder = DEFAULT_FOLDER,
-    device: Device = "auto",
-    small: Small = False,
-) -> None:
-    """Find the right side of an equality from its left: networks and baselines finetuned on half of the pairs."""
-    require_torch()
-    from reproduce.equalities import run_equalities
-
-    with open_progress(False) as log:
-        context = make_context(out, device, small, log)
-        result, plots = run_equalities(context, load_corpus(corpus, library), split_names(names) or None)
-        save_result(context, result, plots)
+        result = run_study(context, opened, chosen, held_out=held_out)
+        save_result(context, result)
     print_tables(result, as_json=False)
 
 
@@ -170,6 +195,25 @@ def speed(
 
     result = run_speed(read_reports(files))
     save_result(make_context(out, "cpu", False, lambda message: None), result)
+    print_tables(result, as_json=False)
+
+
+@app.command()
+def data(
+    library: LibraryFolder,
+    records: Annotated[
+        list[Path] | None,
+        typer.Option("--records", metavar="FILE", help="Documents as JSON lines, to resolve their citations."),
+    ] = None,
+    out: CacheFolder = DEFAULT_FOLDER,
+) -> None:
+    """Count papers, equations, fields and characters of a library, as in the paper's section on its data."""
+    from reproduce.data import describe_data
+
+    with open_progress(False) as log, Library.open(library, create=False) as opened:
+        context = make_context(out, "cpu", False, log)
+        result = describe_data(opened, records or [])
+        save_result(context, result)
     print_tables(result, as_json=False)
 
 
@@ -239,17 +283,11 @@ def frequencies(
 
 @app.command()
 def report(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where experiments kept their results.")] = (
-        DEFAULT_FOLDER
-    ),
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE.md", help="The report.", show_default="DIR/RESULTS.md")
-    ] = None,
+    root: Annotated[Path, typer.Argument(metavar="[DIR]", help="The repository.")] = Path("."),
 ) -> None:
-    """Join the results of all experiments into one Markdown file with figures."""
-    path = out or folder / "RESULTS.md"
-    names = write_report(folder, path)
-    typer.echo(f"{', '.join(names)}: {path}")
+    """Write the tables of `reproduce/results` into docs/RESULTS.md and the other pages that show them."""
+    for path in write_report(root):
+        typer.echo(str(path))
 
 
 @app.command("all")
@@ -262,29 +300,27 @@ def run_all(
     device: Device = "auto",
     small: Small = False,
 ) -> None:
-    """Run all experiments on a library, and write the report; an interrupted run continues.
+    """Run all experiments on a library; an interrupted run continues. Results are in DIR/results.
 
     In full it needs a GPU and all extras (`eqkin[eval,train]`). Without Chromium the bitmap CNN is left out, without
     pya0 approach0.
     """
+    from reproduce.bitmaps import find_chromium
     from reproduce.speed import read_reports
 
     read_reports(benchmarks or [])  # errors now rather than after hours of training
-    missing = find_missing_systems()
-    for name in missing:
-        typer.secho(f"{name} is left out: what it needs is not installed", err=True, fg="yellow")
-
-    def select(names: str) -> str:
-        return ",".join(name for name in split_names(names) if name not in missing)
-
-    sets(library, judged_sets, labelled_sets, select(_EVERY), searched=True, out=out, device=device, small=small)
-    ablation(library, names=select(_ABLATION), out=out, device=device, small=small)
+    names = [name for name in SYSTEMS if name != "approach0" or find_spec("pya0") is not None]
+    data(library, out=out)
+    sets(library, judged_sets, labelled_sets, ",".join(names), searched=True, out=out, device=device, small=small)
+    networks(library, labelled_sets=labelled_sets, out=out, device=device, small=small)
+    if find_chromium() is not None and find_spec("playwright") is not None:
+        bitmaps(library, out=out, device=device, small=small)
+    else:
+        typer.secho("the bitmap CNN is left out: there is no Chromium", err=True, fg="yellow")
     study(library, out=out, device=device, small=small)
-    equalities(library, out=out, device=device, small=small)
     if benchmarks:
         speed(benchmarks, out=out)
     examples(library, out=out)
-    report(out)
 
 
 def main() -> None:

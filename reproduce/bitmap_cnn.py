@@ -5,17 +5,15 @@ channels per layer, windows of 3 x 3, 5 x 5 and 3 x 3 without padding, GELU, the
 a linear map takes the remaining 32 channels of 1 x 5 to 64 numbers, which are scaled to length 1.
 
 Training differs from the published code where the paper or this comparison does: triplets are drawn as for the graph
-network (section, paper and citation), the loss is the paper's triplet loss (theirs was squared and took the harder of
-two negatives), the learning rate rises and falls linearly (theirs fell tenfold every ten epochs) from the same peak,
-batches have 128 triplets (theirs 100), and formulas that are too large are scaled down (theirs were cropped).
+network, the loss is the paper's triplet loss (theirs was squared and took the harder of two negatives), the learning
+rate rises and falls linearly (theirs fell tenfold every ten epochs) from the same peak, batches have 128 triplets
+(theirs 100). Formulas that are too large for an image are scaled down, or cropped as theirs were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,33 +21,42 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eqkin.errors import BadInput
-from eqkin.evaluation.formulas import Float32s, FormulaSet
-from eqkin.evaluation.systems.base import EmbeddingSystem
-from eqkin.training.config import CONTEXT_KINDS, choose_device
+from eqkin.evaluation.context import FULL_SCALE, ExperimentContext, drop_text
+from eqkin.evaluation.formulas import Float32s
+from eqkin.training.config import OptimizerConfig, choose_device
 from eqkin.training.data import Corpus
 from eqkin.training.losses import TripletLoss
 from eqkin.training.randomness import make_step_column
 from eqkin.training.sampling import TripletSampler
-from reproduce.bitmaps import HEIGHT, ROW_BYTES, VERSION, WIDTH, ImageCache, PackedImages
-from reproduce.fits import TripletTraining, load_fit, save_fit, train_on_triplets
+from eqkin.training.trainer import train_module
+from reproduce.bitmaps import HEIGHT, ROW_BYTES, VERSION, WIDTH, Heights, ImageCache, PackedImages
+from reproduce.triples import HeldOutTriples, pack_bits
 
 DIMENSIONS = 64
+CONTEXTS = ("section", "paper")
 SUBSET_SEED = 0
-_DESCRIPTION_FILE = "bitmap_cnn.json"
+TEST_SHARE = 0.5  # held-out equations per training equation
+BATCH_SIZE, LEARNING_RATE = 128, 2.5e-4
 _CHANNELS = 32
 _POOLED_WIDTH = 5
-_BATCH_SIZES = {"cuda": 4_096, "cpu": 64}  # images embedded at once
+_EMBEDDED_IMAGES = {"cuda": 4_096, "cpu": 64}  # at once
 
 
 @dataclass(frozen=True)
-class BitmapTraining(TripletTraining):
-    """Training settings of the bitmap CNN."""
+class BitmapSettings:
+    """What large formulas become, and how long the network is trained."""
 
-    triplets: int = 2_000_000
-    batch: int = 128
-    learning_rate: float = 2.5e-4
-    bitmaps: int = 100_000  # equations to render and train on, in whole papers
+    title: str
+    crop: bool
+    triplets: int
+
+
+BITMAP_NETWORKS = {
+    "scaled": BitmapSettings("Scaled down", False, 2_000_000),
+    "cropped": BitmapSettings("Cropped", True, 2_000_000),
+    "scaled-long": BitmapSettings("Scaled down, 10 M triplets", False, 10_000_000),
+    "cropped-long": BitmapSettings("Cropped, 10 M triplets", True, 10_000_000),
+}
 
 
 class BitmapNetwork(nn.Module):
@@ -69,6 +76,16 @@ class BitmapNetwork(nn.Module):
         vectors: Tensor = self.output(self.layers(unpack_tensor(packed)).flatten(1))
         return functional.normalize(vectors.float())
 
+    @torch.no_grad()
+    def embed(self, images: PackedImages) -> Float32s:
+        """Embed many images."""
+        device = self.output.weight.device
+        vectors, size = np.empty((len(images), DIMENSIONS), np.float32), _EMBEDDED_IMAGES[device.type]
+        for start in range(0, len(images), size):
+            batch = torch.from_numpy(images[start : start + size]).to(device)
+            vectors[start : start + size] = self(batch).cpu().numpy()
+        return vectors
+
 
 def unpack_tensor(packed: Tensor) -> Tensor:
     """Unpack images for the convolutions, (images, 1, HEIGHT, WIDTH), ink from 0 to 1."""
@@ -87,78 +104,63 @@ def draw_subset(corpus: Corpus, count: int, seed: int = SUBSET_SEED) -> Corpus:
     return corpus.select(np.array(order, np.int64)[before < count])
 
 
-class BitmapCNN(EmbeddingSystem):
-    """Vectors by convolutions over images; systems may share a folder of images, by default it is part of the fit."""
+@dataclass(frozen=True, eq=False)
+class BitmapData:
+    """Images of some training equations and some held-out ones, by whether large ones are cropped."""
 
-    name = "bitmap-cnn"
-    title = "Bitmap CNN"
+    train: Corpus
+    test: Corpus
+    images: dict[bool, tuple[PackedImages, PackedImages]]
+    heights: Heights  # of the held-out formulas, in pixels
 
-    def __init__(
-        self,
-        training: BitmapTraining | None = None,
-        *,
-        device: str = "auto",
-        images: Path | None = None,
-        log: Callable[[str], None] = lambda message: None,
-        save_seconds: float = 60.0,
-    ) -> None:
-        self.training = training or BitmapTraining()
-        self._device, self._log, self._save_seconds = device, log, save_seconds
-        self._folder, self._images = images, ImageCache(images, log) if images else None
-        self._network: BitmapNetwork | None = None
+    @classmethod
+    def build(cls, context: ExperimentContext, train: Corpus, held_out: Corpus) -> BitmapData:
+        """Draw the equations and render them, or read the images that were rendered before."""
+        count = context.scale.bitmaps
+        parts = draw_subset(drop_text(train), count), draw_subset(drop_text(held_out), round(TEST_SHARE * count))
+        images, heights = {}, np.zeros(0, np.float32)
+        for crop in (False, True):
+            folder = context.cache.folder / f"bitmaps-{'cropped' if crop else 'scaled'}"
+            cache = ImageCache(folder, crop=crop, log=context.log)
+            (first, _), (second, heights) = (cache.get_images(part.forest) for part in parts)
+            images[crop] = first, second
+        return cls(*parts, images, heights)
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Training settings, seed of the subset, version of the rendering."""
-        return {"lesson": asdict(self.training), "subset": SUBSET_SEED, "rendering": VERSION}
-
-    def fit(self, corpus: Corpus, folder: Path) -> None:
-        """Train, continuing an interrupted fit, or load a finished one; missing images need a browser."""
-        device, training = choose_device(self._device), self.training
-        self._images = ImageCache(self._folder or folder / "bitmaps", self._log)
-        if not (folder / _DESCRIPTION_FILE).is_file():
-            subset = draw_subset(corpus, training.bitmaps)
-            objective = _BitmapObjective(subset, self._images.get_images(subset.forest), training, device)
-            facts = self.settings | {"corpus": corpus.digest, "equations": len(subset), "papers": len(subset.papers)}
-            loss = train_on_triplets(
-                objective, objective.compute_loss, training, folder, facts,
-                lambda message: self._log(f"{self.title}: {message}"), self._save_seconds,
-            )  # fmt: skip
-            save_fit(folder, _DESCRIPTION_FILE, objective.network, {"learned": facts | {"loss": loss}})
-        network = BitmapNetwork()
-        load_fit(folder, _DESCRIPTION_FILE, network)
-        self._network = network.eval().to(device)
-
-    @torch.no_grad()
-    def encode(self, formulas: FormulaSet) -> Float32s:
-        """Compute vectors of length 1, (formulas, 64); missing images are rendered and kept. Call `fit` first."""
-        if self._network is None or self._images is None:
-            raise BadInput("the bitmap CNN is not trained yet: call fit first")
-        device, images = self._network.output.weight.device, self._images.get_images(formulas.forest)
-        vectors = np.empty((len(images), DIMENSIONS), np.float32)
-        size = _BATCH_SIZES[device.type]
-        for start in range(0, len(images), size):
-            batch = torch.from_numpy(images[start : start + size]).to(device)
-            vectors[start : start + size] = self._network(batch).cpu().numpy()
-        return vectors
+    def draw_triples(self, count: int) -> tuple[HeldOutTriples, HeldOutTriples]:
+        """Draw triples of the training equations and of the held-out ones."""
+        return HeldOutTriples(self.train, count, contexts=CONTEXTS), HeldOutTriples(self.test, count, contexts=CONTEXTS)
 
 
-class _BitmapObjective(nn.Module):
-    """The network, the images on the device, and the loss of a step."""
+def measure_bitmaps(context: ExperimentContext, data: BitmapData, name: str) -> dict[str, Any]:
+    """Train one of `BITMAP_NETWORKS` and rank triples of both halves, or return the cached measurement."""
+    settings, device = BITMAP_NETWORKS[name], choose_device(context.device)
+    triplets = max(round(settings.triplets * context.scale.triplets / FULL_SCALE.triplets), BATCH_SIZE)
+    config = OptimizerConfig(-(-triplets // BATCH_SIZE), LEARNING_RATE)
+    count = context.scale.triples // 5
 
-    def __init__(self, corpus: Corpus, images: PackedImages, training: BitmapTraining, device: torch.device) -> None:
-        super().__init__()
+    def measure() -> dict[str, Any]:
+        train, test = data.images[settings.crop]
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(training.seed)
-            self.network = BitmapNetwork()
-        self.to(device)
-        self._images, self._device, self._batch = torch.from_numpy(images).to(device), device, training.batch
-        self._sampler = TripletSampler(corpus, kinds=CONTEXT_KINDS, seed=training.seed, device=device)
+            torch.manual_seed(0)
+            network = BitmapNetwork().to(device)
+        images = torch.from_numpy(train).to(device)
+        sampler = TripletSampler(data.train, kinds=CONTEXTS, seed=0, device=device)
 
-    def compute_loss(self, step: int) -> Tensor:
-        """Compute the triplet loss, with margin 1."""
-        trees = self._sampler.draw(make_step_column(step, 1, self._device), self._batch).concatenate()[0]
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
-            vectors = self.network(self._images[trees])
-        loss: Tensor = TripletLoss()(*vectors.chunk(3))
-        return loss
+        def compute_loss(step: int) -> Tensor:
+            trees = sampler.draw(make_step_column(step, 1, device), BATCH_SIZE).concatenate()[0]
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                vectors = network(images[trees])
+            loss: Tensor = TripletLoss()(*vectors.chunk(3))
+            return loss
+
+        loss = train_module(
+            network, compute_loss, config,
+            progress=lambda step, steps, loss: context.log(f"{name}: step {step:,} of {steps:,}, loss {loss:.3f}"),
+        )  # fmt: skip
+        learned, held_out = data.draw_triples(count)
+        found = (learned.find_correct(network.embed(train)), held_out.find_correct(network.embed(test)))
+        return {"network": name, "loss": loss, "train": pack_bits(found[0]), "test": pack_bits(found[1])}
+
+    key = {"settings": asdict(settings), "steps": config.steps, "triples": count, "rendering": VERSION}
+    key |= {"train": data.train.digest, "test": data.test.digest}
+    return context.cache.get_or_measure("bitmaps", key, measure)

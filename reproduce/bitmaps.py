@@ -2,7 +2,8 @@
 
 Rendering. A page shows hundreds of formulas, and one screenshot has them all. Each has a box of 333 x 32 pixels, white
 on black, at the left, centred vertically, about as large as in a paper with two columns on a screen; what does not fit
-is scaled down. The page runs no scripts and loads nothing. The same browser with the same fonts gives the same pixels.
+is scaled down, or cropped at the right and the bottom. The page runs no scripts and loads nothing. The same browser
+with the same fonts gives the same pixels.
 
 Files. A compressed file of numpy has keys and images in four levels of grey; two would make symbols illegible. The
 folder can be filled on a machine with a browser and used on another one without; interrupted rendering continues where
@@ -33,10 +34,11 @@ from eqkin.trees import Forest
 from eqkin.trees.hashing import combine_hashes, hash_strings
 from eqkin.trees.mathml import to_mathml, to_node
 
-VERSION = 2  # of the rendering; images of different versions must not be mixed
+VERSION = 3  # of the rendering; images of different versions must not be mixed
 HEIGHT, WIDTH = 32, 333
 
 Images = npt.NDArray[np.uint8]  # (formulas, HEIGHT, WIDTH), ink is 255
+Heights = npt.NDArray[np.float32]  # (formulas,) in pixels, before scaling
 
 _COLUMNS, _ROWS = 6, 100  # boxes of a page
 _FONT = 16  # pixels; with larger fonts more formulas are scaled down, and symbols have many sizes
@@ -56,7 +58,7 @@ mtable[columnalign^="right"] > mtr > mtd:nth-child(odd) {{ text-align: -webkit-r
 mtable[columnalign^="right left"] > mtr > mtd:nth-child(even) {{ text-align: left; padding-left: 0 }}
 mtable[columnalign^="left"] > mtr > mtd {{ text-align: left }}
 </style><main></main>"""
-_SHOW = f"""(formulas) => {{
+_SHOW = f"""([formulas, crop]) => {{
     const main = document.querySelector("main");
     main.innerHTML = formulas.map((formula) => `<div><span>${{formula}}</span></div>`).join("");
     const spans = [...main.querySelectorAll("div > span")];
@@ -65,12 +67,13 @@ _SHOW = f"""(formulas) => {{
     ]);
     spans.forEach((span, i) => {{
         const [outer, inner] = boxes[i];
-        const fitting = Math.min(1, {WIDTH - 2} / inner.width, {HEIGHT - 2} / inner.height);
+        const fitting = crop ? 1 : Math.min(1, {WIDTH - 2} / inner.width, {HEIGHT - 2} / inner.height);
         const scale = Math.floor(fitting * 128) / 128 || fitting;
         const x = 1 - (inner.left - outer.left) * scale;
-        const y = ({HEIGHT} - inner.height * scale) / 2 - (inner.top - outer.top) * scale;
+        const y = Math.max(1, ({HEIGHT} - inner.height * scale) / 2) - (inner.top - outer.top) * scale;
         span.style.transform = `translate(${{Math.round(x)}}px, ${{Math.round(y)}}px) scale(${{scale}})`;
     }});
+    return boxes.map(([, inner]) => inner.height);
 }}"""
 _LINE, _FRACTION = (f"<math>{inner}</math>" for inner in ("<mi>x</mi>", "<mfrac><mi>x</mi><mi>y</mi></mfrac>"))
 
@@ -84,8 +87,12 @@ def find_chromium() -> str | None:
 class Renderer:
     """A browser that renders formulas, as a context; raises `BadInput` if there is none that can.
 
-    It runs in a separate thread: playwright needs one without an event loop, and notebooks have one.
+    Formulas that are too large are scaled down, or cropped. It runs in a separate thread: playwright needs one without
+    an event loop, and notebooks have one.
     """
+
+    def __init__(self, crop: bool = False) -> None:
+        self._crop = crop
 
     def __enter__(self) -> Self:
         try:
@@ -95,7 +102,7 @@ class Renderer:
             raise BadInput(f"rendering formulas needs {error.name}: pip install 'eqkin[eval]'") from error
         self._thread = ThreadPoolExecutor(1, "renderer")
         try:
-            self._session = self._thread.submit(_BrowserSession).result()
+            self._session = self._thread.submit(_BrowserSession, self._crop).result()
         except BaseException:
             self._thread.shutdown()
             raise
@@ -105,25 +112,26 @@ class Renderer:
         self._thread.submit(self._session.close).result()
         self._thread.shutdown()
 
-    def render(self, formulas: Sequence[str]) -> Images:
-        """Render formulas, given as `<math>` elements with known elements and attributes only.
+    def render(self, formulas: Sequence[str]) -> tuple[Images, Heights]:
+        """Render formulas, given as `<math>` elements with known elements and attributes; return their heights too.
 
         A formula that the browser cannot show has an empty image.
         """
-        images = np.zeros((len(formulas), HEIGHT, WIDTH), np.uint8)
+        images, heights = np.zeros((len(formulas), HEIGHT, WIDTH), np.uint8), np.zeros(len(formulas), np.float32)
         size = _COLUMNS * _ROWS
         for start in range(0, len(formulas), size):
-            some = formulas[start : start + size]
-            images[start : start + size] = self._thread.submit(self._session.render, some).result()
-        return images
+            part = slice(start, start + size)
+            images[part], heights[part] = self._thread.submit(self._session.render, formulas[part]).result()
+        return images, heights
 
 
 class _BrowserSession:
     """The browser and its page; used by one thread only."""
 
-    def __init__(self) -> None:
+    def __init__(self, crop: bool) -> None:
         from playwright.sync_api import sync_playwright
 
+        self._crop = crop
         self._driver = sync_playwright().start()
         try:
             self._start()
@@ -135,7 +143,7 @@ class _BrowserSession:
         self._stop()
         self._driver.stop()
 
-    def render(self, formulas: Sequence[str]) -> Images:
+    def render(self, formulas: Sequence[str]) -> tuple[Images, Heights]:
         """Render at most as many formulas as a page has boxes."""
         from playwright.sync_api import Error
 
@@ -145,19 +153,21 @@ class _BrowserSession:
             self._stop()
             self._start()
         if len(formulas) == 1:
-            return np.zeros((1, HEIGHT, WIDTH), np.uint8)
+            return np.zeros((1, HEIGHT, WIDTH), np.uint8), np.zeros(1, np.float32)
         half = len(formulas) // 2
-        return np.concatenate([self.render(formulas[:half]), self.render(formulas[half:])])
+        parts = self.render(formulas[:half]), self.render(formulas[half:])
+        return np.concatenate([parts[0][0], parts[1][0]]), np.concatenate([parts[0][1], parts[1][1]])
 
-    def _take_screenshot(self, formulas: Sequence[str]) -> Images:
+    def _take_screenshot(self, formulas: Sequence[str]) -> tuple[Images, Heights]:
         from PIL import Image
 
         # the browser's protocol rejects lone surrogates
-        self._tab.evaluate(_SHOW, [formula.encode("utf-8", "replace").decode() for formula in formulas])
+        known = [formula.encode("utf-8", "replace").decode() for formula in formulas]
+        heights = self._tab.evaluate(_SHOW, [known, self._crop])
         with Image.open(io.BytesIO(self._tab.screenshot(timeout=_SCREENSHOT_MILLISECONDS))) as image:
             pixels = np.asarray(image.convert("L"))
         boxes = pixels.reshape(_ROWS, HEIGHT, _COLUMNS, WIDTH).swapaxes(1, 2).reshape(-1, HEIGHT, WIDTH)
-        return boxes[: len(formulas)]
+        return boxes[: len(formulas)], np.array(heights, np.float32)
 
     def _start(self) -> None:
         from playwright.sync_api import Error
@@ -174,7 +184,7 @@ class _BrowserSession:
                 viewport={"width": _COLUMNS * WIDTH, "height": _ROWS * HEIGHT}, java_script_enabled=False, offline=True
             )
             self._tab.set_content(_PAGE)
-            inked = (self._take_screenshot([_LINE, _FRACTION]) > 127).any(axis=2)  # (images, rows)
+            inked = (self._take_screenshot([_LINE, _FRACTION])[0] > 127).any(axis=2)  # (images, rows)
             line, fraction = inked.sum(axis=1).tolist()
         except Error as error:
             why = error.message.strip().splitlines()[0]
@@ -210,68 +220,67 @@ def pack(images: Images) -> PackedImages:
     return np.ascontiguousarray(np.bitwise_or.reduce(fours, axis=3).swapaxes(1, 2))
 
 
-def write_bitmaps(folder: Path, keys: Keys, images: PackedImages) -> Path:
+def write_bitmaps(folder: Path, keys: Keys, images: PackedImages, heights: Heights) -> Path:
     """Write images to a new file of the folder, named by its keys; raises `StorageFailed`."""
     content = io.BytesIO()
-    np.savez_compressed(content, keys=keys, images=images, version=VERSION)
+    np.savez_compressed(content, keys=keys, images=images, heights=heights, version=VERSION)
     path = make_folder(folder) / f"{blake2b(keys.tobytes(), digest_size=8).hexdigest()}.npz"
     write_file(path, content.getvalue())
     return path
 
 
-def read_bitmaps(path: Path) -> tuple[Keys, PackedImages]:
-    """Read keys and images that `write_bitmaps` wrote; raises `CorruptData`."""
+def read_bitmaps(path: Path) -> tuple[Keys, PackedImages, Heights]:
+    """Read keys, images and heights that `write_bitmaps` wrote; raises `CorruptData`."""
     try:
         with np.load(io.BytesIO(path.read_bytes())) as arrays:
-            keys, images, version = arrays["keys"], arrays["images"], int(arrays["version"])
+            keys, images, heights = arrays["keys"], arrays["images"], arrays["heights"]
+            version = int(arrays["version"])
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise CorruptData(f"{path}: damaged ({error}); delete it to render its images again") from error
     if version != VERSION or images.shape != (len(keys), ROW_BYTES, HEIGHT):
         raise CorruptData(f"{path}: images of another version of eqkin; delete it to render them again")
-    return keys, images
+    return keys, images, heights
 
 
 class ImageCache:
-    """Images of formulas in a folder, which is created when needed."""
+    """Images of formulas in a folder, which is created when needed; all scaled down, or all cropped."""
 
-    def __init__(self, folder: Path, log: Callable[[str], None] = lambda message: None) -> None:
-        self.folder = folder
-        self._log = log
+    def __init__(self, folder: Path, *, crop: bool = False, log: Callable[[str], None] = lambda message: None) -> None:
+        self.folder, self._crop, self._log = folder, crop, log
 
-    def get_images(self, forest: Forest) -> PackedImages:
-        """Return the images of all trees; missing ones are rendered, which raises `BadInput` without a browser."""
+    def get_images(self, forest: Forest) -> tuple[PackedImages, Heights]:
+        """Return images and heights of all trees; missing ones are rendered: `BadInput` without a browser."""
         keys = compute_tree_keys(forest)
-        images = np.zeros((len(keys), ROW_BYTES, HEIGHT), np.uint8)
+        images, heights = np.zeros((len(keys), ROW_BYTES, HEIGHT), np.uint8), np.zeros(len(keys), np.float32)
         missing = np.ones(len(keys), bool)
+
+        def copy(path: Path) -> None:
+            known, found, tall = read_bitmaps(path)
+            order, here = np.argsort(known), np.isin(keys, known)
+            place = order[np.searchsorted(known, keys[here], sorter=order)]
+            images[here], heights[here], missing[here] = found[place], tall[place], False
+
         for path in sorted(self.folder.glob("*.npz")):
-            missing &= ~_copy_images(keys, images, *read_bitmaps(path))
+            copy(path)
         if missing.any():
             trees = np.flatnonzero(missing)
             trees = trees[np.sort(np.unique(keys[trees], return_index=True)[1])]
             for path in self._render(forest, keys, trees):
-                _copy_images(keys, images, *read_bitmaps(path))
-        return images
+                copy(path)
+        return images, heights
 
     def _render(self, forest: Forest, keys: Keys, trees: npt.NDArray[np.int64]) -> Iterator[Path]:
         """Render trees and iterate over the files that hold their images."""
         with ExitStack() as stack:
             try:
-                renderer = stack.enter_context(Renderer())
+                renderer = stack.enter_context(Renderer(self._crop))
             except BadInput as error:
                 raise BadInput(f"{self.folder} lacks {len(trees):,} images: {error}") from error
             for start in range(0, len(trees), IMAGES_PER_FILE):
                 part = trees[start : start + IMAGES_PER_FILE]
-                images = pack(renderer.render([to_mathml(to_node(forest, tree)) for tree in part.tolist()]))
-                yield write_bitmaps(self.folder, keys[part], images)
+                images, heights = renderer.render([to_mathml(to_node(forest, tree)) for tree in part.tolist()])
+                yield write_bitmaps(self.folder, keys[part], pack(images), heights)
                 self._log(f"rendered {start + len(part):,} of {len(trees):,} formulas")
-
-
-def _copy_images(keys: Keys, images: PackedImages, known: Keys, found: PackedImages) -> npt.NDArray[np.bool_]:
-    """Copy found images to the rows with their keys; return which rows have one."""
-    here = np.isin(keys, known)
-    order = np.argsort(known)
-    images[here] = found[order[np.searchsorted(known, keys[here], sorter=order)]]
-    return here
 
 
 def compute_tree_keys(forest: Forest) -> Keys:

@@ -1,360 +1,267 @@
-"""Equalities (paper, section 6.5): find the other side of an equality, without and with finetuning on others.
+"""Equalities (paper, section 6.4): find the other side of an equality, finetuned on others.
 
 The pairs come from the half of the works that no network was trained on. Half of them, by work, are for finetuning, the
-rest for testing: every side queries for its partner among all sides of the test half. Measurements are cached one by
-one, so some may be taken on a machine with a GPU and others where fastText is installed.
+rest for testing: every side queries for its partner among all sides of the test half. Search is exact, by cosine; the
+query is not in the list, ties count against it. All networks have the same pairs, batches, number of steps and learning
+rates to choose from on a tenth of the training half.
 
-The paper: finetuned, the graph network finds the other side among the first ten and hundred more often than the
-transformer, a bag of words and fastText, in this order, on all three sets; at the first place all are close.
+The test of the paper's graph network, and only that one, drew the test pairs with replacement and dropped only the
+first hit, so that a query could find its own copy. A system with recalls r prints about
 
-Differences from the paper: trees are split at relation signs, not LaTeX by regular expressions (`eqkin.evaluation.
-equalities`). Pairs are split by work; the paper does not say how. Search is exact, by cosine; the query is not in the
-list, ties count against it. Learning rates, epochs and dimensions are chosen for each system on a tenth of the training
-half. Batch normalisation keeps the statistics of pretraining while the graph network is finetuned; the one without
-pretraining learns them. The transformer normalises before attention and has no dropout; trees are truncated after 256
-nodes. Batches of all sizes see the pairs equally often, so large ones take fewer steps. eqkin, which the paper does not
-have, adds structural overlap and reranks (`reproduce.reranking`); it is finetuned with one learning rate for at most 12
-epochs. Its idf weights were counted over all papers, including those of the pairs. The bag of words keeps a random
-vector for labels that occur in no training pair.
+    .264 + .368 r1,   .368 + .632 r10,   .368 + .632 r100
+
+by that protocol: a query has c ~ Poisson(1) copies, it is first among them with probability 1 / (c + 1), and otherwise
+it is counted as found.
+
+eqkin, which the paper does not have, adds structural overlap and reranks (`reproduce.reranking`), here the vectors of
+any network.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property, partial
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
 
 import numpy as np
-import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
-from eqkin.encoder.model import Model
+from eqkin.encoder.tree_ops import TreeBatch, average_trees
 from eqkin.errors import BadInput
 from eqkin.evaluation.cache import compute_digest
-from eqkin.evaluation.context import HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext, drop_text
-from eqkin.evaluation.equalities import Integers, NeighbouringSides, PairSet
-from eqkin.evaluation.formulas import Float32s, FormulaSet, compute_forest_digest
+from eqkin.evaluation.context import FULL_SCALE
+from eqkin.evaluation.equalities import PairSet
+from eqkin.evaluation.formulas import compute_forest_digest
 from eqkin.evaluation.measures import compute_mrr, compute_partner_ranks, find_hits
-from eqkin.evaluation.systems.base import EmbeddingSystem
-from eqkin.evaluation.systems.networks import UntrainedNetwork, embed_forest
-from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
-from eqkin.statistics import Score, bootstrap_mean
-from eqkin.training.data import Corpus
-from reproduce.ablation import EQKIN, EQKIN_SEED, FULL, make_recipe, pack_bits, train_variant, unpack_bits
-from reproduce.plots import Plot
-from reproduce.published import EQUALITIES_ROWS, EQUALITIES_SIZES
-from reproduce.reranking import RERANK_DEPTH, EmbeddedSides, describe_structure_settings, rank_with_structure
-from reproduce.systems import make_all_systems
+from eqkin.training.finetuning import FinetuningConfig, GraphTower, Integers, Tower, finetune
+from eqkin.trees import Forest
+from eqkin.trees.normal import label_nodes
+from reproduce.networks import NETWORKS, NetworkRunner, TrainedNetwork
+from reproduce.reranking import EmbeddedSides, describe_structure_settings, rank_with_structure
+from reproduce.transformer import TransformerNetwork, TreeSequences
+from reproduce.triples import pack_bits
 
-if TYPE_CHECKING:
-    from eqkin.training.finetuning import FinetuningConfig, Tower
-
-NAME = "equalities"
-TITLES = {"equalities": "Equalities", "relations": "Relations", "inequalities": "Inequalities"}  # in the paper's order
 DEPTHS = (1, 10, 100)
-MAIN_DEPTH = 10  # of differences and plots
+SETS = {"equalities": "Equalities", "relations": "Relations", "inequalities": "Inequalities"}  # in the paper's order
 BATCH_SIZE = 1_024
-NETWORK_RATES = (3e-5, 1e-4, 3e-4, 1e-3)
-MATRIX_RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # of a single matrix
-EQKIN_RATES = (1e-3,)
-EQKIN_EPOCHS = 12
-SEED = 0  # of the finetuned network, of initial vectors, and of batches
-SWEPT_ENTRIES = ("graph", "bag-of-words")  # whose batch sizes are varied, on the equalities
-_COLUMNS = [TableColumn(f"r{depth}", f"R@{depth}") for depth in DEPTHS]
+RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
+TRANSFORMER_RATES = RATES[:3]  # slower to finetune; larger ones were never chosen
+BAG_RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # of a single matrix
+STEPS, SWEEP_STEPS = 300, 1_000
+BAG_DIMENSIONS = 256  # the best of the paper's three for its bag of words
+OUTPUTS = {"head": "64 numbers", "wide": "256 numbers, new", "mean": "mean of nodes"}
+WIDE_DIMENSIONS = 256
+BAG = "bag-of-words"
+SWEPT_BATCHES = (128, 256, 512, 1_024, 2_048, 4_096)
+SEED = 0
 
 
 @dataclass(frozen=True)
-class EqualitiesEntry:
-    """A row of the tables."""
+class Finetuning:
+    """What is finetuned, and how."""
 
-    title: str
-    base: str  # name of the system that ranks or is finetuned; empty for one of the ablation's networks
-    finetuned: bool
+    network: str  # of `NETWORKS`, or BAG
+    output: str = "head"
+    batch: int = BATCH_SIZE
+    steps: int = STEPS
+    rates: tuple[float, ...] = RATES
 
-
-ENTRIES: dict[str, EqualitiesEntry] = {
-    "eqkin": EqualitiesEntry("eqkin, reranked by structure", "", True),
-    "graph": EqualitiesEntry("Graph network", "", True),
-    "graph-fresh": EqualitiesEntry("Graph network, not pretrained", "untrained", True),
-    "transformer": EqualitiesEntry("Transformer", "transformer", True),
-    "bag-of-words": EqualitiesEntry("Bag of words", "", True),
-    "fasttext": EqualitiesEntry("fastText", "fasttext", True),
-    "eqkin-as-is": EqualitiesEntry("eqkin, reranked by structure", "", False),
-    "graph-as-is": EqualitiesEntry("Graph network", "", False),
-    "transformer-as-is": EqualitiesEntry("Transformer", "transformer", False),
-    "bag-of-words-as-is": EqualitiesEntry("Bag of words, 256 features", "bag-of-words", False),
-    "log-bag-of-words": EqualitiesEntry("Bag of words, log tf-idf", "log-bag-of-words", False),
-    "fasttext-as-is": EqualitiesEntry("fastText", "fasttext", False),
-    "tfidf-tree": EqualitiesEntry("TF-IDF, 1-3-grams of serialised trees", "tfidf-tree", False),
-    "tree-pairs": EqualitiesEntry("Tree pairs, log tf-idf", "tree-pairs", False),
-}
-# Pairs of entries whose difference is shown: the paper's order, then finetuning and pretraining.
-_COMPARISONS = (
-    *pairwise(("graph", "transformer", "bag-of-words", "fasttext")),
-    ("eqkin", "transformer"), ("eqkin", "eqkin-as-is"), ("graph", "graph-as-is"), ("graph", "graph-fresh"),
-    ("transformer", "transformer-as-is"), ("graph", "log-bag-of-words"), ("graph", "tfidf-tree"),
-    ("graph", "tree-pairs"),
-)  # fmt: skip
+    @property
+    def title(self) -> str:
+        """For tables."""
+        return "Bag of words" if self.network == BAG else f"{NETWORKS[self.network].title}, {OUTPUTS[self.output]}"
 
 
-class Contestants:
-    """All systems of the experiment, fitted when first needed."""
-
-    def __init__(self, context: ExperimentContext, corpus: Corpus) -> None:
-        self.context, self._with_text = context, corpus
-        self._corpus = drop_text(corpus)  # only eqkin's recipe reads text
-        self._train, self.held_out = self._corpus.split(HELD_OUT_FRACTION, SPLIT_SEED)
-        self._systems: dict[str, EmbeddingSystem] = {}
-
-    def make_settings(self, batch: int, name: str) -> FinetuningConfig:
-        """Make the finetuning settings of an entry."""
-        from eqkin.training.finetuning import FinetuningConfig
-
-        epochs = self.context.scale.epochs
-        if name == "eqkin":
-            return FinetuningConfig(batch=batch, epochs=min(epochs, EQKIN_EPOCHS), rates=EQKIN_RATES, seed=SEED)
-        rates = MATRIX_RATES if name in ("bag-of-words", "fasttext") else NETWORK_RATES
-        return FinetuningConfig(batch=batch, epochs=epochs, rates=rates, seed=SEED)
-
-    def make_cache_key(self, name: str, batch: int) -> dict[str, Any]:
-        """Describe what an entry's figures depend on besides the pairs."""
-        entry = ENTRIES[name]
-        before: dict[str, Any] = {}
-        if name.startswith("eqkin"):
-            recipe = make_recipe(EQKIN, EQKIN_SEED, self.context).to_dict()
-            before = recipe | {"corpus": self._with_text.digest, "counted": describe_structure_settings()}
-        elif name.startswith("graph") and not entry.base:
-            before = make_recipe(FULL, SEED, self.context).to_dict() | {"corpus": self._corpus.digest}
-        elif entry.base:
-            before = self._get_system(entry.base).settings | {"corpus": self._train.digest}
-        key = {"entry": name, "before": before}
-        return key | {"finetuning": self.make_settings(batch, name).to_dict()} if entry.finetuned else key
-
-    def measure(self, name: str, pairs: PairSet, batch: int) -> dict[str, Any]:
-        """Measure which test sides find their partner, at each depth."""
-        entry, forest = ENTRIES[name], pairs.pairs.forest
-        details = f", batches of {batch:,}" if entry.finetuned else ", not finetuned"
-        self.context.log(f"{pairs.name}: {entry.title}{details}")
-        choice: dict[str, Any] = {}
-        if entry.finetuned:
-            from eqkin.training.finetuning import finetune
-
-            tower, chosen = finetune(
-                self._make_towers(name, pairs),
-                pairs.get_sides(pairs.train),
-                pairs.get_sides(pairs.validation),
-                compute_mrr,
-                self.make_settings(batch, name),
-                lambda message: self.context.log(f"{pairs.name}: {entry.title}: {message}"),
-            )
-            choice = {"choice": chosen.to_dict()}
-            encode: Callable[[Integers], Any] = tower.compute_vectors
-        elif entry.base:
-            system = self._fit_system(entry.base)
-            encode = lambda sides: system.encode(FormulaSet(forest.select(sides)))  # noqa: E731
-        else:
-            model = self._eqkin_model if name == "eqkin-as-is" else self._paper_model
-            encode = lambda sides: embed_forest(model, forest.select(sides), self.context.device)  # noqa: E731
-        test = pairs.get_sides(pairs.test).T.ravel()
-        if name.startswith("eqkin"):
-            sides = pairs.get_sides(pairs.validation).T.ravel(), test
-            ranks, weights = rank_with_structure(*(EmbeddedSides(forest.select(one), encode(one)) for one in sides))
-            choice = {"choice": choice.get("choice", {}) | weights}
-        else:
-            ranks = compute_partner_ranks(encode(test))
-        hits = {str(depth): pack_bits(find_hits(ranks, depth) > 0) for depth in DEPTHS}
-        return {"queries": len(ranks), "hits": hits} | choice
-
-    @cached_property
-    def _paper_model(self) -> Model:
-        return Model.load(train_variant(self.context, self._corpus, FULL, SEED))
-
-    @cached_property
-    def _eqkin_model(self) -> Model:
-        return Model.load(train_variant(self.context, self._with_text, EQKIN, EQKIN_SEED))
-
-    def _get_system(self, name: str) -> EmbeddingSystem:
-        if name not in self._systems:
-            made = make_all_systems([name], self.context)[0]
-            assert isinstance(made, EmbeddingSystem)
-            self._systems[name] = made
-        return self._systems[name]
-
-    def _fit_system(self, name: str) -> EmbeddingSystem:
-        system = self._get_system(name)
-        if system.settings and not system.learned_from:
-            self.context.fit(system, self._train)
-        return system
-
-    def _make_towers(self, name: str, pairs: PairSet) -> Mapping[str, Callable[[], Tower]]:
-        """Make the towers to choose from, before finetuning."""
-        from eqkin.training.config import choose_device
-        from eqkin.training.finetuning import GraphTower
-        from reproduce.towers import DIMENSIONS, BagTower, LinearTower, TransformerTower
-        from reproduce.transformer import Transformer
-
-        device, forest, base = choose_device(self.context.device), pairs.pairs.forest, ENTRIES[name].base
-        if name == "bag-of-words":
-            return {f"{size} dimensions": partial(BagTower, forest, size, SEED, device) for size in DIMENSIONS}
-        if not base:
-            model = self._eqkin_model if name == "eqkin" else self._paper_model
-            return {"network": lambda: GraphTower(forest, model, device)}
-        system = self._fit_system(base)
-        if isinstance(system, UntrainedNetwork):
-            return {"network": lambda: GraphTower(forest, system.model, device, statistics=True)}
-        if isinstance(system, Transformer):
-            trees = system.prepare_trees(forest)
-            return {"network": lambda: TransformerTower(trees, copy.deepcopy(system.network))}
-        vectors: Float32s = np.asarray(system.encode(FormulaSet(forest)), np.float32)
-        return {f"{size} dimensions": partial(LinearTower, vectors, size, SEED, device) for size in DIMENSIONS}
+def _choose_rates(network: str) -> tuple[float, ...]:
+    return TRANSFORMER_RATES if NETWORKS[network].kind == "transformer" else RATES
 
 
-@dataclass(frozen=True, eq=False)
-class EntryHits:
-    """Which sides found their partner."""
-
-    entry: str
-    batch: int
-    found: dict[int, npt.NDArray[np.bool_]]  # by depth; left sides first
-    choice: dict[str, Any] = field(default_factory=dict)  # chosen on the validation pairs
+def _scale_rates(batch: int) -> tuple[float, ...]:
+    """Scale learning rates with the square root of the batch."""
+    return tuple(float(f"{rate * math.sqrt(batch / BATCH_SIZE):.2g}") for rate in (3e-4, 1e-3, 3e-3))
 
 
-class _PairSetMeasurements:
-    """Measurements on one set of pairs, and their scores."""
-
-    def __init__(self, contestants: Contestants, pairs: PairSet) -> None:
-        self.pairs, self._contestants = pairs, contestants
-        self._context = contestants.context
-        self._key = {
-            "set": pairs.name,
-            "sides": compute_forest_digest(pairs.pairs.forest),
-            "parts": compute_digest([part.tolist() for part in (pairs.train, pairs.validation, pairs.test)]),
-        }
-
-    def measure_entry(self, entry: str, batch: int) -> EntryHits:
-        """Measure a system, or return the cached measurement."""
-        batch = min(batch, len(self.pairs.train))
-        key = self._key | self._contestants.make_cache_key(entry, batch)
-        measure = partial(self._contestants.measure, entry, self.pairs, batch)
-        kept: dict[str, Any] = self._context.cache.get_or_measure(NAME, key, measure)
-        found = {depth: unpack_bits(kept["hits"][str(depth)], kept["queries"]) for depth in DEPTHS}
-        return EntryHits(entry, batch, found, kept.get("choice", {}))
-
-    def compute_scores(self, one: EntryHits) -> dict[str, Score | str]:
-        """Compute recall at all depths, with intervals over works."""
-        return {f"r{depth}": self.compute_mean(one.found[depth]) for depth in DEPTHS}
-
-    def compute_mean(self, values: npt.ArrayLike) -> Score:
-        """Compute the mean over sides, with its interval over works."""
-        return bootstrap_mean(values, self.pairs.clusters, resamples=self._context.scale.resamples)
-
-
-def run_equalities(
-    context: ExperimentContext, corpus: Corpus, systems: Sequence[str] | None = None, sets: Sequence[str] | None = None
-) -> tuple[ExperimentResult, list[Plot]]:
-    """Measure some of `ENTRIES` on some of the sets (`TITLES`), by default all.
-
-    One half of the papers is for pretraining, the pairs come from the other. Cached measurements are not repeated: a
-    call for some systems on one machine and for all on another, with the same cache, gives the whole result. Raises
-    `BadInput` if a name is unknown, there are too few pairs, or what a system needs is not installed.
-    """
-    for names, known, kind in ((systems, ENTRIES, "system"), (sets, TITLES, "set of pairs")):
-        for name in names or ():
-            if name not in known:
-                raise BadInput(f"unknown {kind} {name!r}; choose from {', '.join(known)}")
-    entries = [name for name in ENTRIES if systems is None or name in systems]
-    contestants = Contestants(context, corpus)
-    held_out = contestants.held_out
-    context.log("splitting equations into sides")
-    neighbours = NeighbouringSides.read(held_out.forest)
-    facts = {
-        "corpus": f"{len(corpus):,} equations, digest {corpus.digest[:16]}",
-        "pairs from": f"{len(held_out):,} equations of {len(held_out.papers):,} papers",
-        "epochs": f"at most {context.scale.epochs}",
-        "resamples": f"{context.scale.resamples:,}",
-    }
-    tables: list[Table] = []
-    plots: list[Plot] = []
-    for name in TITLES:
-        if sets is not None and name not in sets:
-            continue
-        pairs = PairSet.split(held_out, name, context.scale.pairs, neighbours=neighbours)
-        measured = _PairSetMeasurements(contestants, pairs)
-        hits = {entry: measured.measure_entry(entry, BATCH_SIZE) for entry in entries}
-        tables.append(_make_table(measured, hits))
-        comparisons = [(hits[one], hits[other]) for one, other in _COMPARISONS if one in hits and other in hits]
-        if comparisons:
-            tables.append(_make_differences_table(measured, comparisons))
-        facts[name] = (
-            f"{len(pairs.pairs):,} pairs from {len(set(pairs.work.tolist()))} works: {len(pairs.train):,} for "
-            f"training, {len(pairs.validation):,} for validation, {len(pairs.test):,} for testing"
+FINETUNINGS: dict[str, Finetuning] = {
+    **{
+        f"{network}-{output}": Finetuning(network, output, rates=_choose_rates(network))
+        for network in ("base", "base-no-augmentation", "graph", "transformer")
+        for output in OUTPUTS
+    },
+    **{
+        f"{network}-head": Finetuning(network, rates=_choose_rates(network))
+        for network in (
+            "graph-renamed", "graph-wide", "graph-10", "graph-30",
+            "transformer-renamed", "transformer-10", "transformer-30", "eqkin",
         )
-        batches = [batch for batch in context.scale.batches if batch <= len(pairs.train)]
-        swept = [entry for entry in SWEPT_ENTRIES if entry in entries] if name == NAME else []
-        sweep = [measured.measure_entry(entry, batch) for entry in swept for batch in batches]
-        if sweep:
-            table, plot = _make_sweep(measured, sweep)
-            tables.append(table)
-            plots.append(plot)
-    return ExperimentResult(NAME, "Finding the other side of an equality", tables, facts=facts), plots
+    },
+    BAG: Finetuning(BAG, rates=BAG_RATES),
+    **{
+        f"base-batch-{batch}": Finetuning("base", batch=batch, steps=SWEEP_STEPS, rates=_scale_rates(batch))
+        for batch in SWEPT_BATCHES
+    },
+}  # fmt: skip
+RERANKED = ("eqkin-head", "graph-head", "transformer-head")  # whose vectors are kept
+ON_ALL_SETS = ("graph-head", "transformer-head", BAG)
 
 
-def _make_table(measured: _PairSetMeasurements, hits: Mapping[str, EntryHits]) -> Table:
-    pairs = measured.pairs
-    rows = [
-        TableRow(_get_title(name), measured.compute_scores(one), note=_format_choice(one)) for name, one in hits.items()
-    ]
-    caption = (
-        f"{2 * len(pairs.test):,} sides query for their partner among {2 * len(pairs.test) - 1:,}; finetuned on "
-        f"{len(pairs.train):,} other pairs with batches of {min(BATCH_SIZE, len(pairs.train)):,}. 95 % intervals by "
-        f"bootstrap over the {len(set(pairs.clusters.tolist()))} works of the test pairs. The paper's figures are of "
-        f"its own {EQUALITIES_SIZES[pairs.name]:,} pairs."
-    )
-    return Table(f"{NAME}-{pairs.name}", TITLES[pairs.name], _COLUMNS, [*rows, *EQUALITIES_ROWS[pairs.name]], caption)
+class BagTower(Tower):
+    """A vector for each label, summed over the nodes of a tree: one matrix times a bag of words.
+
+    All labels count. Labels that occur in no training pair keep their random vectors, which still separate formulas.
+    """
+
+    def __init__(self, forest: Forest, dimensions: int, seed: int, device: torch.device) -> None:
+        super().__init__()
+        names, label = label_nodes(forest)
+        self._label, self._offsets, self._sizes = label.astype(np.int64), forest.offsets, forest.sizes
+        first = torch.randn(len(names), dimensions, generator=torch.Generator().manual_seed(seed))
+        self.weight = nn.Parameter((first / dimensions**0.5).to(device))
+
+    def forward(self, formulas: Integers) -> Tensor:
+        """Compute vectors of some formulas, (formulas, dimensions)."""
+        sizes = self._sizes[formulas]
+        starts = np.cumsum(sizes) - sizes
+        nodes = np.repeat(self._offsets[formulas] - starts, sizes) + np.arange(sizes.sum())
+        words, bags = (torch.from_numpy(x).to(self.weight.device) for x in (self._label[nodes], starts))
+        return functional.embedding_bag(words, self.weight, bags, mode="sum")
 
 
-def _make_differences_table(
-    measured: _PairSetMeasurements, comparisons: Sequence[tuple[EntryHits, EntryHits]]
-) -> Table:
-    rows = []
-    for one, other in comparisons:
-        points = measured.compute_mean(100.0 * (one.found[MAIN_DEPTH].astype(float) - other.found[MAIN_DEPTH]))
-        title = f"{_get_title(one.entry)} − {_get_title(other.entry)}"  # noqa: RUF001
-        rows.append(TableRow(title, {"points": points}))
-    column = TableColumn("points", f"R@{MAIN_DEPTH}, points", "number", "")
-    title = f"{TITLES[measured.pairs.name]}: differences"
-    caption = "On the same sides; 95 % intervals by bootstrap over works."
-    return Table(f"{NAME}-{measured.pairs.name}-differences", title, [column], rows, caption)
+class NodesTower(GraphTower):
+    """The mean of the graph network's nodes, or a new linear map of it."""
+
+    def __init__(self, forest: Forest, trained: TrainedNetwork, device: torch.device, output: nn.Module) -> None:
+        assert trained.model is not None
+        super().__init__(forest, trained.model, device)
+        self.output = output.to(device)
+
+    def pool(self, nodes: Tensor, trees: TreeBatch) -> Tensor:
+        """Return the vectors of formulas, given those of their nodes."""
+        vectors: Tensor = self.output(average_trees(nodes, trees))
+        return vectors
 
 
-def _make_sweep(measured: _PairSetMeasurements, sweep: Sequence[EntryHits]) -> tuple[Table, Plot]:
-    title = f"{TITLES[measured.pairs.name]}: batch size in finetuning"
-    rows, series = [], dict[str, dict[float, Score]]()
-    for one in sweep:
-        scores = measured.compute_scores(one)
-        name = ENTRIES[one.entry].title
-        rows.append(TableRow(f"{name}, {one.batch:,}", scores, note=_format_choice(one)))
-        score = scores[f"r{MAIN_DEPTH}"]
-        if isinstance(score, Score):
-            series.setdefault(name, {})[float(one.batch)] = score
-    caption = "Equal epochs: twice the batch is half the steps. Learning rate and epochs are chosen for each."
-    plot = Plot(f"{NAME}-batches", title, f"R@{MAIN_DEPTH}", series, "pairs per batch", log_x=True)
-    return Table(f"{NAME}-batches", title, _COLUMNS, rows, caption), plot
+class TransformerTower(Tower):
+    """The transformer, with its own output, the mean of its nodes, or a new linear map of it."""
+
+    def __init__(self, trees: TreeSequences, network: TransformerNetwork, output: nn.Module | None) -> None:
+        super().__init__()
+        self.network = network
+        self.output = None if output is None else output.to(trees.device)
+        self._trees = trees
+
+    def forward(self, formulas: Integers) -> Tensor:
+        """Compute vectors of some formulas, (formulas, dimensions)."""
+        some = self._trees.make_batch(formulas)
+        features = self._trees.trees.build_features(some.batch, self.network.precision)
+        nodes = self.network.encode_nodes(features, some)
+        if self.output is None:
+            return self.network.pool(nodes, some)
+        vectors: Tensor = self.output(self.network.average_nodes(nodes, some))
+        return vectors
 
 
-def _get_title(name: str) -> str:
-    return ENTRIES[name].title + (", finetuned" if ENTRIES[name].finetuned else ", not finetuned")
+def make_tower(runner: NetworkRunner, setting: Finetuning, forest: Forest) -> Callable[[], Tower]:
+    """Return a function that makes the tower before finetuning."""
+    device = runner.device
+    if setting.network == BAG:
+        return lambda: BagTower(forest, BAG_DIMENSIONS, SEED, device)
+    trained = runner.get_network(setting.network)
+
+    def make_output(width: int) -> nn.Module | None:
+        if setting.output == "head":
+            return None
+        if setting.output == "mean":
+            return nn.Identity()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            return nn.Linear(width, WIDE_DIMENSIONS)
+
+    if isinstance(trained.network, TransformerNetwork):
+        network = trained.network
+        trees = TreeSequences(forest, trained.vocabulary, network.shape.longest, device)
+        return lambda: TransformerTower(trees, copy.deepcopy(network), make_output(network.shape.width))
+    model = trained.model
+    assert model is not None
+    if setting.output == "head":
+        return lambda: GraphTower(forest, model, device)
+    width = model.architecture.pooled_width
+    return lambda: NodesTower(forest, trained, device, make_output(width) or nn.Identity())
 
 
-def _format_choice(one: EntryHits) -> str:
-    """Describe what was chosen on the validation pairs."""
-    chosen = []
-    if "candidate" in one.choice:
-        rate, epochs, candidate = (one.choice[name] for name in ("learning_rate", "epochs", "candidate"))
-        chosen += [] if candidate == "network" else [candidate]
-        chosen += [f"learning rate {rate:g}, epochs {epochs}"] if rate else ["no epoch was better than none"]
-    if "counted" in one.choice:
-        chosen.append(f"weight of structural overlap {one.choice['counted']:g}, first {RERANK_DEPTH} reranked")
-    return ", ".join(chosen)
+def _describe(runner: NetworkRunner, name: str, pairs: PairSet) -> tuple[dict[str, Any], FinetuningConfig]:
+    """Return the cache key and the settings of a finetuning."""
+    setting = FINETUNINGS[name]
+    steps = max(round(setting.steps * runner.context.scale.epochs / FULL_SCALE.epochs), 1)
+    rates = setting.rates if steps == setting.steps else setting.rates[-2:]  # of a small run
+    config = FinetuningConfig(min(setting.batch, len(pairs.train)), steps=steps, rates=rates, seed=SEED)
+    parts = compute_digest([part.tolist() for part in (pairs.train, pairs.validation, pairs.test)])
+    key = {"set": pairs.name, "sides": compute_forest_digest(pairs.pairs.forest), "parts": parts}
+    network = None if setting.network == BAG else runner.make_key(setting.network)
+    return key | {"setting": asdict(setting), "config": config.to_dict(), "network": network}, config
+
+
+def _pack_ranks(ranks: Integers) -> dict[str, Any]:
+    hits = {str(depth): pack_bits(find_hits(ranks, depth) > 0) for depth in DEPTHS}
+    return {"queries": len(ranks), "hits": hits}
+
+
+def measure_finetuning(runner: NetworkRunner, name: str, pair_set: str = "equalities") -> dict[str, Any]:
+    """Finetune one of `FINETUNINGS` on a set of pairs and measure it, or return the cached measurement."""
+    setting, pairs, context = FINETUNINGS[name], runner.data.pairs[pair_set], runner.context
+    key, config = _describe(runner, name, pairs)
+
+    def measure() -> dict[str, Any]:
+        runner.check_training(name)
+        tower, choice = finetune(
+            {"network": make_tower(runner, setting, pairs.pairs.forest)}, pairs.get_sides(pairs.train),
+            pairs.get_sides(pairs.validation), compute_mrr, config,
+            lambda message: context.log(f"{pair_set}: {name}: {message}"),
+        )  # fmt: skip
+        vectors = tower.compute_vectors(pairs.get_sides(pairs.test).T.ravel())
+        if name in RERANKED and pair_set == "equalities":
+            checked = tower.compute_vectors(pairs.get_sides(pairs.validation).T.ravel())
+            context.cache.get_or_encode(name, key, lambda: np.concatenate([checked, vectors]))
+        weights = sum(parameter.numel() for parameter in tower.parameters())
+        ranks = _pack_ranks(compute_partner_ranks(vectors))
+        return {"finetuning": name, "set": pair_set, **ranks, "choice": choice.to_dict(), "weights": weights}
+
+    return context.cache.get_or_measure("equalities", key, measure)
+
+
+def measure_reranking(runner: NetworkRunner, name: str) -> dict[str, Any]:
+    """Rerank the kept vectors of one of `RERANKED` by structure, or return the cached measurement."""
+    pairs, context = runner.data.pairs["equalities"], runner.context
+    key, _ = _describe(runner, name, pairs)
+
+    def fail() -> NoReturn:
+        raise BadInput(f"the vectors of {name} are not in {context.cache.folder}")
+
+    def measure() -> dict[str, Any]:
+        vectors = context.cache.get_or_encode(name, key, fail)
+        sides = [pairs.get_sides(part).T.ravel() for part in (pairs.validation, pairs.test)]
+        parts = np.split(vectors, [len(sides[0])])
+        check, test = (
+            EmbeddedSides(pairs.pairs.forest.select(one), part) for one, part in zip(sides, parts, strict=True)
+        )
+        ranks, chosen = rank_with_structure(check, test)
+        return {"finetuning": name, **_pack_ranks(ranks), "choice": chosen}
+
+    return context.cache.get_or_measure("reranking", key | {"structure": describe_structure_settings()}, measure)
+
+
+def list_finetunings(network: str) -> list[tuple[str, str]]:
+    """List the finetunings of a network, each with its set of pairs, the most important ones first."""
+    names = [name for name, setting in FINETUNINGS.items() if setting.network == network]
+    more = [(name, pair_set) for pair_set in list(SETS)[1:] for name in names if name in ON_ALL_SETS]
+    return [(name, "equalities") for name in names] + more
+
+
+def print_as_authors(recalls: Mapping[int, float]) -> dict[int, float]:
+    """Return what the test code of the paper's graph network would print for a system with these recalls."""
+    lost = math.exp(-1)  # a query with no copy
+    first = 1 - 2 * lost  # with copies, and second among them
+    return {k: first + lost * recall if k == 1 else lost + (1 - lost) * recall for k, recall in recalls.items()}

@@ -92,3 +92,15 @@ SPEED_ROWS: dict[str, TableRow] = {  # by benchmark
     "train": _make_row("GTX 1080, batch 128", {"triplets_per_second": 1_300.0}, "without reading from disk"),
     "index": _make_row("annoy with 16 trees", {"bytes_per_vector": round(INDEX_BYTES / EQUATIONS)}),
 }
+
+# Section 3.1 and its two figures: counts, papers per subject area, most frequent characters in order.
+DATA_COUNTS = {
+    "papers": 934_287, "with_equations": 760_041, "equations": EQUATIONS, "citing": 540_892, "citations": 4_553_297,
+}  # fmt: skip
+SUBJECT_AREAS = {
+    "astro-ph": 181_705, "cond-mat": 153_934, "cs": 139_105, "math": 127_655, "hep-ph": 71_913, "physics": 61_273,
+    "quant-ph": 43_465, "hep-th": 33_754, "gr-qc": 21_115, "stat": 20_078, "nucl-th": 16_613, "hep-ex": 12_810,
+    "q-bio": 9_984, "math-ph": 9_068, "hep-lat": 9_056, "nlin": 8_244, "nucl-ex": 6_189, "q-fin": 4_586, "eess": 2_611,
+    "econ": 444, "chao-dyn": 240,
+}  # fmt: skip
+CHARACTERS = ") ( 2 1 , - + = i 0 n x t k | d s . m a r p e 3 j c ' l f ] [ u 4 α g T y z N A q o R ∑ b μ"

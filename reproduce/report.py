@@ -1,63 +1,99 @@
-"""Results on disk: every experiment writes its tables as JSON and Markdown with figures; the report joins them.
+"""Results on disk, and the tables of `docs/RESULTS.md`.
 
-results/NAME.json    tables, notes and facts
-results/NAME.md      the same as a section of Markdown
-results/figures/     its figures as PNG and SVG
+Every experiment writes its tables to `results/NAME.json` in its output folder; the files behind the documentation are
+committed in `reproduce/results`. Pages have tables between markers; the sentences around them are written by people:
+
+    <!-- table: NAME/TABLE -->
+    ...
+    <!-- end -->
 """
 
 from __future__ import annotations
 
 import dataclasses
-import shutil
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.cache import make_folder
 from eqkin.evaluation.context import FULL_SCALE, ExperimentContext
-from eqkin.evaluation.tables import ExperimentResult
+from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow, to_markdown
+from eqkin.statistics import Score
 from eqkin.storage import write_file
-from reproduce.plots import Plot, save_plots
 
-EXPERIMENTS = ("ablation", "sets", "study", "equalities", "speed", "examples")  # in the report's order
-_INTRODUCTION = """\
-# Results
-
-Written by `python -m reproduce report`; do not edit. "Paper" is Pfahler and Morik, *Semantic Search in Millions of
-Equations*, KDD 2020. Brackets hold 95 % intervals, the best measured value of a column is bold. Rows in italics, marked
-"paper" or "published", are figures of others, on their own data and without an interval.
-"""
+RESULTS = Path(__file__).parent / "results"
+_CARDS = "src/eqkin/encoder/models"
+PAGES = ("docs/RESULTS.md", "README.md", f"{_CARDS}/eqkin/CARD.md", f"{_CARDS}/paper/CARD.md")
+_MARKED = re.compile(r"(<!-- table: ([\w-]+/[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def save_result(
-    context: ExperimentContext, result: ExperimentResult, plots: Sequence[Plot] = (), markdown: str = ""
-) -> Path:
-    """Write a result with its figures and further Markdown; return the path of the JSON file."""
+def save_result(context: ExperimentContext, result: ExperimentResult) -> Path:
+    """Write a result as JSON, without tables that quote the data; return the path."""
     if context.scale != FULL_SCALE:
         result = result.mark_small_run()
-    folder = make_folder(context.cache.folder / "results")
-    text = "\n".join(part for part in (result.to_markdown(), markdown, save_plots(plots, folder)) if part)
-    write_file(folder / f"{result.experiment}.md", text.encode())
+    result = dataclasses.replace(result, tables=[table for table in result.tables if not table.quotes])
+    path = make_folder(context.cache.folder / "results") / f"{result.experiment}.json"
     option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
-    path = folder / f"{result.experiment}.json"
     write_file(path, orjson.dumps(dataclasses.asdict(result), option=option) + b"\n")
     return path
 
 
-def write_report(folder: Path, out: Path) -> list[str]:
-    """Join the Markdown of all results in a folder, and copy their figures next to it; return their names."""
-
-    def place(path: Path) -> tuple[int, str]:
-        kind = next((name for name in EXPERIMENTS if path.stem == name or path.stem.startswith(f"{name}-")), "")
-        return EXPERIMENTS.index(kind) if kind else len(EXPERIMENTS), path.stem
-
-    paths = sorted((folder / "results").glob("*.md"), key=place)
-    if not paths:
+def load_tables(folder: Path = RESULTS) -> dict[str, Table]:
+    """Read the tables of all results, by NAME/TABLE; raises `BadInput` if there are none."""
+    tables: dict[str, Table] = {}
+    for path in sorted(folder.glob("*.json")):
+        content = orjson.loads(path.read_bytes())
+        tables |= {f"{path.stem}/{table['name']}": _parse_table(table) for table in content["tables"]}
+    if not tables:
         raise BadInput(f"{folder}: no results; run experiments first, such as `python -m reproduce study`")
-    make_folder(out.parent)
-    write_file(out, "\n".join([_INTRODUCTION, *(path.read_text("utf-8") for path in paths)]).encode())
-    if (folder / "results" / "figures").is_dir():
-        shutil.copytree(folder / "results" / "figures", out.parent / "figures", dirs_exist_ok=True)
-    return [path.stem for path in paths]
+    return tables
+
+
+def fill_tables(text: str, tables: Mapping[str, Table]) -> str:
+    """Replace what is between markers by the tables they name; raises `BadInput` for an unknown one."""
+
+    def fill(found: re.Match[str]) -> str:
+        if found[2] not in tables:
+            raise BadInput(f"there is no result for the table {found[2]}; known are {', '.join(tables)}")
+        return f"{found[1]}\n{to_markdown(tables[found[2]])}\n{found[3]}"
+
+    return _MARKED.sub(fill, text)
+
+
+def list_marked(text: str) -> list[str]:
+    """List the tables a page shows."""
+    return [found[2] for found in _MARKED.finditer(text)]
+
+
+def write_report(root: Path, folder: Path = RESULTS) -> list[Path]:
+    """Write the tables into all pages that have markers; return the pages."""
+    tables, written = load_tables(folder), []
+    for name in PAGES:
+        path = root / name
+        text = path.read_text("utf-8") if path.exists() else ""
+        if list_marked(text):
+            write_file(path, fill_tables(text, tables).encode())
+            written.append(path)
+    return written
+
+
+def _parse_table(values: Mapping[str, Any]) -> Table:
+    columns = [TableColumn(**column) for column in values["columns"]]
+    rows = [
+        TableRow(
+            row["title"], {key: _parse_cell(cell) for key, cell in row["cells"].items()}, row["origin"], row["note"]
+        )
+        for row in values["rows"]
+    ]
+    return Table(values["name"], values["title"], columns, rows, values["caption"], values["quotes"])
+
+
+def _parse_cell(cell: Any) -> Score | str:
+    if isinstance(cell, str):
+        return cell
+    return Score(math.nan if cell["value"] is None else cell["value"], cell["low"], cell["high"])

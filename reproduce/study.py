@@ -1,4 +1,4 @@
-r"""The search study (paper, section 6): how many of the first 10, 100, 1,000 results are in sections with a keyword.
+r"""The search study (paper, section 6.3): how many of the first 10, 100, 1,000 results are in sections with a keyword.
 
 $$ \mathrm{P@}k = \frac{1}{k} \sum_{i \le k} \mathrm{rel}(i), \qquad
    \mathrm{uMAP} = \sum_{k \le 1000} \mathrm{P}(k)\, \mathrm{rel}(k) \quad \text{(mean over queries)} $$
@@ -13,8 +13,9 @@ uMAP 165 and 106. Queries differ much, and those with broad keywords do better.
 
 Differences from the paper: it prints the keywords of 22 of its 53 queries and no formulas, and its library is another
 one, so its figures are not comparable. The searched text is a section's heading and prose without display equations;
-all kinds of hyphens and apostrophes are equal. Systems are fitted on half of the works; the bundled network may have
-been trained on searched papers, as the paper's was. Equal scores are in one random order.
+all kinds of hyphens and apostrophes are equal. Systems are fitted on half of the works; bundled networks were trained
+on searched papers, as the paper's was, and eqkin's on the words around their equations, which judge it here: a clean
+comparison has networks of one half search the other (`held_out`). Equal scores are in one random order.
 """
 
 from __future__ import annotations
@@ -29,13 +30,12 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.compare import TIE_SEED, SystemScores, make_differences_table, summarize
-from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation.context import HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext
 from eqkin.evaluation.formulas import FormulaSet
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
 from eqkin.library import LibraryFiles
-from eqkin.statistics import Score, bootstrap_mean
-from reproduce.ablation import pack_bits, unpack_bits
+from eqkin.statistics import Score
 from reproduce.keywords import (
     Flags,
     StudyQuery,
@@ -47,8 +47,8 @@ from reproduce.keywords import (
     read_query_formulas,
     read_section_ids,
 )
-from reproduce.plots import Plot
 from reproduce.published import STUDY_QUERIES, STUDY_ROWS
+from reproduce.triples import pack_bits, unpack_bits
 
 Values: TypeAlias = dict[str, npt.NDArray[np.float64]]  # a number for each query, by the key of the measure
 
@@ -57,7 +57,6 @@ BASELINE = "bag-of-words"
 RANDOM_TITLE = "Random order"
 CUTOFFS = (10, 100, 1_000)
 _QUERY_CUTOFF = 100  # of the table of single queries
-_PLOT_CUTOFFS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1_000)
 _MAX_SCORES = 100_000_000  # in memory at once
 _KEPT_RESULTS = 10  # of each query whose names are cached
 
@@ -136,11 +135,13 @@ def run_study(
     queries: Sequence[StudyQuery] | None = None,
     *,
     baseline: str = BASELINE,
-) -> tuple[ExperimentResult, list[Plot]]:
+    held_out: bool = False,
+) -> ExperimentResult:
     """Rank all equations of a library for each query, and judge the results by keywords in their sections.
 
-    The systems are fitted; the others are tested against the baseline if it is among them. Raises `BadInput` if there
-    are no systems, queries or equations, two systems have one name, or a score is NaN.
+    With `held_out` only the half of the works is searched that the networks of `reproduce.networks` never saw. The
+    systems are fitted; the others are tested against the baseline if it is among them. Raises `BadInput` if there are
+    no systems, queries or equations, two systems have one name, or a score is NaN.
     """
     queries = load_queries() if queries is None else queries
     names = [system.name for system in systems]
@@ -159,7 +160,12 @@ def run_study(
 
     kept = context.cache.get_or_measure(f"{NAME}-keywords", {"library": digest, "keywords": keywords}, judge)
     relevant = np.stack([unpack_bits(row, len(sections)) for row in kept["sections"]])
-    judgements = KeywordJudgements(list(queries), relevant, corpus.section)
+    rows = np.arange(len(corpus))
+    if held_out:
+        half = set(corpus.split(HELD_OUT_FRACTION, SPLIT_SEED)[1].papers)
+        rows = np.flatnonzero(np.array([paper in half for paper in corpus.papers], bool)[corpus.paper])
+        formulas = formulas.select(rows)
+    judgements = KeywordJudgements(list(queries), relevant, corpus.section[rows])
     lists = []
     for system in systems:
 
@@ -168,21 +174,21 @@ def run_study(
             hits, first = [], []
             for number, top in enumerate(find_top(system, read_query_formulas(queries), formulas, context.scale.depth)):
                 hits.append(pack_bits(judgements.is_relevant(number)[top]))
-                first.append([corpus.get_equation_id(int(tree)) for tree in top[:_KEPT_RESULTS]])
+                first.append([corpus.get_equation_id(int(rows[tree])) for tree in top[:_KEPT_RESULTS]])
             return {"results": len(top), "hits": hits, "first": first}
 
         key = {
             "system": system.name, "settings": system.settings, "learned_from": system.learned_from, "library": digest,
             "queries": compute_query_digest(queries), "depth": context.scale.depth, "ties": TIE_SEED,
+            "held_out": held_out,
         }  # fmt: skip
         kept = context.cache.get_or_measure(NAME, key, search)
         found = np.zeros((len(queries), context.scale.depth), bool)  # a small library has shorter lists
         found[:, : kept["results"]] = [unpack_bits(row, kept["results"]) for row in kept["hits"]]
         lists.append(ResultLists(system.name, system.title, found))
-    counts = corpus.compute_statistics()
     facts = {
-        "library": f"{counts['trees']:,} equations in {counts['sections']:,} sections of {counts['papers']:,} papers, "
-        f"digest {digest[:16]}",
+        "library": f"{len(rows):,} equations in {len(np.unique(corpus.section[rows])):,} sections of "
+        f"{len(np.unique(corpus.paper[rows])):,} papers{', those held out' if held_out else ''}, digest {digest[:16]}",
         "queries": f"{len(queries):,} from {len({query.field for query in queries}):,} fields, "
         f"{sum(query.paper_keywords for query in queries)} with keywords of the paper's table, "
         f"digest {compute_query_digest(queries)}",
@@ -218,8 +224,8 @@ def make_study_result(
     judgements: KeywordJudgements,
     baseline: str,
     facts: Mapping[str, str],
-) -> tuple[ExperimentResult, list[Plot]]:
-    """Make the tables and the plot of judged result lists."""
+) -> ExperimentResult:
+    """Make the tables of judged result lists."""
     depth, resamples = context.scale.depth, context.scale.resamples
     cutoffs = get_cutoffs(depth)
     columns = [TableColumn(f"p{k}", f"P@{k}") for k in cutoffs]
@@ -242,16 +248,7 @@ def make_study_result(
         tables.append(make_differences_table(f"{NAME}-differences", title, columns, scores, baseline, resamples))
     cutoff = max(k for k in cutoffs if k <= max(_QUERY_CUTOFF, cutoffs[0]))
     tables.append(_make_queries_table(judgements, scores, random_values, cutoff))
-    steps = [k for k in _PLOT_CUTOFFS if k <= depth]
-    series: dict[str, dict[int, Score]] = {
-        one.title: {k: bootstrap_mean(one.compute_precision(k), resamples=resamples) for k in steps} for one in lists
-    }
-    series[RANDOM_TITLE] = dict.fromkeys(steps, Score(float(judgements.shares.mean())))
-    plot = Plot(
-        "study-precision", "Precision by the length of the list, with 95 % intervals", "P@k, mean over queries",
-        series, "k, results", log_x=True,
-    )  # fmt: skip
-    return ExperimentResult(NAME, "Search study", tables, facts=dict(facts)), [plot]
+    return ExperimentResult(NAME, "Search study", tables, facts=dict(facts))
 
 
 def _make_queries_table(

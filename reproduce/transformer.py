@@ -1,4 +1,4 @@
-"""The paper's transformer baseline (section 6.5; Devlin et al. 2019): attention among all nodes of a tree.
+"""The paper's transformer baseline (section 6.4; Devlin et al. 2019): attention among all nodes of a tree.
 
     input    x_i = norm( W f_i + b + P(r_i) )          f_i a node's 256 features, r_i its depth-first rank, P learned
     layers   `torch.nn.TransformerEncoder`, normalised before attention and the inner layer, GELU, no dropout
@@ -7,21 +7,13 @@
 BERT normalises after each sum; normalising before is steadier without a long warm-up. There is no dropout, because
 nodes are masked anyway and a repeated step must be the same.
 
-Training: predict masked nodes and separate equations of one paper from others, with the features, vocabulary, masking
-and histogram loss of the graph network, on embeddings of length 1. Related are equations of the same paper (no
-sections, no citations, no renamed symbols: the paper names these two tasks only).
-
-The published figures (docs/RESULTS.md) were measured with an earlier implementation of the same network, which had its
-own attention layers and other initial weights.
+Training: the masking and histogram loss of the graph network, with the same features, on embeddings of length 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,24 +23,18 @@ from torch.nn import functional
 
 from eqkin.encoder.architecture import FEATURES
 from eqkin.encoder.tree_ops import average_trees
-from eqkin.errors import BadInput, CorruptData
-from eqkin.evaluation.formulas import Float32s, FormulaSet
-from eqkin.evaluation.systems.base import EmbeddingSystem
-from eqkin.training.augmentation import Masking
+from eqkin.evaluation.formulas import Float32s
+from eqkin.training.augmentation import Augmentation, Masking
 from eqkin.training.batches import DeviceBatch, DeviceForest
-from eqkin.training.config import choose_device
-from eqkin.training.data import Corpus
+from eqkin.training.config import Recipe
 from eqkin.training.losses import HistogramLoss, MaskingHeads
 from eqkin.training.randomness import make_step_column
 from eqkin.training.sampling import TripletSampler
 from eqkin.trees import Forest, Vocabulary
 from eqkin.trees.forest import compute_preorder
-from reproduce.fits import TripletTraining, load_fit, save_fit, train_on_triplets
 
 Integers = npt.NDArray[np.int64]
 
-_DESCRIPTION_FILE = "transformer.json"
-_VERSION = 2  # of the implementation: weights of another one do not fit
 _INITIAL_DEVIATION = 0.02  # BERT's
 _GROUP_ENDS = (0.0, 0.5, 0.8, 0.95, 1.0)  # a batch sorted by size is split here, so that a few long trees cost little
 _LENGTH_MULTIPLE = 16  # of padded lengths: fast attention on GPUs needs it
@@ -66,16 +52,6 @@ class TransformerShape:
     heads: int = 4  # of 64, as in BERT
     longest: int = 256  # nodes of a tree; longer ones are truncated
     dimensions: int = 64  # of the embedding
-
-
-@dataclass(frozen=True)
-class TransformerTraining(TripletTraining):
-    """Training settings of the transformer."""
-
-    triplets: int = 3_000_000
-    batch: int = 256
-    learning_rate: float = 3e-4
-    masking: float = 0.15  # share of masked nodes
 
 
 @dataclass(frozen=True)
@@ -203,103 +179,36 @@ class TransformerNetwork(nn.Module):
                 parts.append(attended.flatten(0, 1)[group.cell])
         return torch.cat(parts).float()
 
+    def average_nodes(self, nodes: Tensor, trees: SequenceBatch) -> Tensor:
+        """Compute the mean of the nodes of each requested tree: (trees, width)."""
+        return average_trees(nodes, trees.batch.trees)[trees.order]
+
     def pool(self, nodes: Tensor, trees: SequenceBatch) -> Tensor:
         """Compute embeddings of the requested trees from the vectors of all nodes: (trees, dimensions)."""
-        embedding: Tensor = self.output(average_trees(nodes, trees.batch.trees))
-        return embedding[trees.order]
+        embedding: Tensor = self.output(self.average_nodes(nodes, trees))
+        return embedding
 
     def forward(self, features: Tensor, trees: SequenceBatch) -> Tensor:
         """Compute embeddings of the requested trees: (trees, dimensions)."""
         return self.pool(self.encode_nodes(features, trees), trees)
 
 
-class Transformer(EmbeddingSystem):
-    """Vectors by attention among a tree's nodes; by default the paper's network."""
+class TransformerObjective(nn.Module):
+    """The network, its masking heads, and the loss of a step: the histogram loss of unit vectors, and masking."""
 
-    name = "transformer"
-    title = "Transformer"
-    slow = True
-
-    def __init__(
-        self,
-        shape: TransformerShape | None = None,
-        training: TransformerTraining | None = None,
-        *,
-        device: str = "auto",
-        log: Callable[[str], None] = lambda message: None,
-        save_seconds: float = 60.0,
-    ) -> None:
-        self.shape, self.training = shape or TransformerShape(), training or TransformerTraining()
-        self._device, self._log, self._save_seconds = device, log, save_seconds
-        self._fitted: tuple[TransformerNetwork, Vocabulary] | None = None
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """Shape and training settings."""
-        return {"version": _VERSION, "shape": asdict(self.shape), "lesson": asdict(self.training)}
-
-    @property
-    def network(self) -> TransformerNetwork:
-        """The trained network; raises `BadInput` before `fit`."""
-        return self._get_fitted()[0]
-
-    def fit(self, corpus: Corpus, folder: Path) -> None:
-        """Train, continuing an interrupted fit, or load a finished one; raises `CorruptData` if that is damaged."""
-        device = choose_device(self._device)
-        if not (folder / _DESCRIPTION_FILE).is_file():
-            vocabulary = Vocabulary.learn([corpus.forest])
-            objective = _TransformerObjective(corpus, vocabulary, self.shape, self.training, device)
-            facts = self.settings | {"corpus": corpus.digest}
-            train_on_triplets(
-                objective, objective.compute_loss, self.training, folder, facts,
-                lambda message: self._log(f"{self.title}: {message}"), self._save_seconds,
-            )  # fmt: skip
-            save_fit(folder, _DESCRIPTION_FILE, objective.network, facts | {"vocabulary": asdict(vocabulary)})
-        network = TransformerNetwork(self.shape)
-        description = load_fit(folder, _DESCRIPTION_FILE, network)
-        if description.get("shape") != asdict(self.shape):
-            raise CorruptData(f"{folder}: a transformer of another shape; delete the folder to train it again")
-        words = description["vocabulary"]
-        vocabulary = Vocabulary(*(tuple(words[name]) for name in ("tags", "attributes", "characters")))
-        self._fitted = network.eval().to(device), vocabulary
-
-    def encode(self, formulas: FormulaSet) -> Float32s:
-        """Compute vectors, (formulas, dimensions)."""
-        return embed_sequences(self.network, self.prepare_trees(formulas.forest))
-
-    def prepare_trees(self, forest: Forest) -> TreeSequences:
-        """Put trees on the network's device."""
-        network, vocabulary = self._get_fitted()
-        return TreeSequences(forest, vocabulary, self.shape.longest, network.output.weight.device)
-
-    def _get_fitted(self) -> tuple[TransformerNetwork, Vocabulary]:
-        if self._fitted is None:
-            raise BadInput("the transformer is not trained yet: call fit first")
-        return self._fitted
-
-
-class _TransformerObjective(nn.Module):
-    """The network, its masking heads, and the loss of a step."""
-
-    def __init__(
-        self,
-        corpus: Corpus,
-        vocabulary: Vocabulary,
-        shape: TransformerShape,
-        training: TransformerTraining,
-        device: torch.device,
-    ) -> None:
+    def __init__(self, recipe: Recipe, shape: TransformerShape, trees: TreeSequences, sampler: TripletSampler) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(training.seed)
+            torch.manual_seed(recipe.seed)
             self.network = TransformerNetwork(shape)
             self.heads = MaskingHeads(shape.width)
-        self.to(device)
-        self._batch, self._device = training.batch, device
-        self._trees = TreeSequences(corpus.forest, vocabulary, shape.longest, device)
-        self._sampler = TripletSampler(corpus, kinds=("paper",), seed=training.seed, device=device)
-        self._masking = Masking(training.masking, seed=training.seed)
-        self._first, self._drawn = -_STEPS_PER_DRAW, np.zeros((0, 3 * training.batch), np.int64)
+        self.to(trees.device)
+        self._batch, self._device, self._trees, self._sampler = recipe.batch, trees.device, trees, sampler
+        self._masking = Masking(recipe.masking, seed=recipe.seed)
+        self._augmentation = None
+        if recipe.transpositions:
+            self._augmentation = Augmentation(recipe.transpositions, seed=recipe.seed, device=trees.device)
+        self._first, self._drawn = -_STEPS_PER_DRAW, np.zeros((0, 3 * recipe.batch), np.int64)
 
     def compute_loss(self, step: int) -> Tensor:
         """Compute the sum of the similarity loss and the masking loss."""
@@ -311,10 +220,12 @@ class _TransformerObjective(nn.Module):
         nodes = torch.arange(len(trees.rank), device=self._device)
         now = torch.full((), step, dtype=torch.int64, device=self._device)
         mask = self._masking.draw(now, nodes, trees.batch.trees.node_count)
-        features = self._trees.trees.build_features(trees.batch, self.network.precision, mask=mask)
+        renaming = self._augmentation.draw(now, len(trees.order)) if self._augmentation else None
+        forest = self._trees.trees
+        features = forest.build_features(trees.batch, self.network.precision, renaming=renaming, mask=mask)
         vectors = self.network.encode_nodes(features, trees)
         anchor, partner, negative = functional.normalize(self.network.pool(vectors, trees)).chunk(3)
-        targets = self._trees.trees.build_masking_targets(trees.batch, mask.nodes)
+        targets = forest.build_masking_targets(trees.batch, mask.nodes, renaming)
         masking_loss: Tensor = self.heads(vectors, mask, targets)
         similarity_loss: Tensor = HistogramLoss()(anchor, partner, negative)
         return similarity_loss + masking_loss

@@ -1,56 +1,46 @@
-"""The bitmap CNN learns which pictures belong together, and goes on where it stopped."""
+"""The bitmap CNN learns which pictures belong together."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from eqkin.errors import BadInput, CorruptData
 from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import ExperimentContext
-from eqkin.evaluation.formulas import FormulaSet
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
 from eqkin.training.data import Corpus
-from reproduce.bitmap_cnn import BitmapCNN, BitmapNetwork, BitmapTraining, unpack_tensor
-from reproduce.bitmaps import HEIGHT, WIDTH, compute_tree_keys, find_chromium, pack, write_bitmaps
-from reproduce.fits import load_fit, save_fit
+from reproduce.bitmap_cnn import BITMAP_NETWORKS, BitmapData, measure_bitmaps, unpack_tensor
+from reproduce.bitmaps import HEIGHT, WIDTH, pack
+from reproduce.paper import make_bitmaps_result
+from reproduce.triples import unpack_bits
 from tests.training.corpora import corpus_of
 
-LESSON = BitmapTraining(bitmaps=100, triplets=120, batch=2, learning_rate=2e-3)
+CORPUS = corpus_of([[4], [3, 2], [4], [5]])
+SCALE = replace(SMALL_SCALE, triplets=20_000, triples=1_000)  # 63 steps
 
 
-def corpus() -> Corpus:
-    return corpus_of([[4], [3, 2], [4], [5]], citations=((0, 2),))
-
-
-def draw_gallery(folder: Path, learn: Corpus) -> Path:
-    """Pictures that need no browser: each paper has a pattern, each equation a length."""
+def draw_images(corpus: Corpus) -> np.ndarray:
+    """Images that need no browser: each paper has a pattern, each equation a length."""
     noise = np.random.default_rng(0)
     rows, columns = np.indices((HEIGHT, WIDTH))
     patterns = [rows % 4 < 2, columns % 4 < 2, (rows + columns) % 6 < 3, (rows // 3 + columns // 3) % 2 == 0]
-    images = np.zeros((len(learn), HEIGHT, WIDTH), np.uint8)
-    for image, paper in zip(images, learn.paper.tolist(), strict=True):
+    images = np.zeros((len(corpus), HEIGHT, WIDTH), np.uint8)
+    for image, paper in zip(images, corpus.paper.tolist(), strict=True):
         image[:, : noise.integers(200, WIDTH)] = 255
         image *= patterns[paper]
-    write_bitmaps(folder, compute_tree_keys(learn.forest), pack(images))
-    return folder
+    return pack(images)
 
 
 @pytest.fixture(scope="module")
-def gallery(tmp_path_factory) -> Path:
-    return draw_gallery(tmp_path_factory.mktemp("gallery"), corpus())
-
-
-@pytest.fixture(scope="module")
-def fitted(gallery, tmp_path_factory) -> tuple[BitmapCNN, Path]:
-    folder = tmp_path_factory.mktemp("fitted")
-    system = BitmapCNN(LESSON, device="cpu", images=gallery)
-    system.fit(corpus(), folder)
-    return system, folder
+def measured(tmp_path_factory):
+    images = draw_images(CORPUS)
+    heights = np.where(CORPUS.paper == 0, 60, 20).astype(np.float32)
+    data = BitmapData(CORPUS, CORPUS, dict.fromkeys((False, True), (images, images)), heights)
+    messages: list[str] = []
+    context = ExperimentContext(ResultCache(tmp_path_factory.mktemp("bitmaps")), SCALE, "cpu", messages.append)
+    return context, data, measure_bitmaps(context, data, "scaled"), messages
 
 
 def test_bitmap_network_unpacks_packed_images():
@@ -60,84 +50,24 @@ def test_bitmap_network_unpacks_packed_images():
     assert np.allclose(seen[:, 0].numpy() * 3, np.round(images / 85))
 
 
-def test_bitmap_cnn_learns_which_images_are_of_one_paper(fitted):
-    system, folder = fitted
-    learned = json.loads((folder / "bitmap_cnn.json").read_text())["learned"]
-    assert learned["loss"] < 0.6  # before learning all vectors are much alike, and it is 1
-    assert learned["equations"] == len(corpus())
-    papers = corpus().paper
-    vectors = system.encode(FormulaSet(corpus().forest))
-    assert vectors.dtype == np.float32
-    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    similar = vectors @ vectors.T
-    same = papers[:, None] == papers[None, :]
-    assert similar[same].mean() > similar[~same].mean() + 0.5
+def test_bitmap_cnn_learns_which_images_are_of_one_paper(measured):
+    row = measured[2]
+    assert unpack_bits(row["train"], 200).mean() > 0.6
+    assert row["train"] == row["test"]  # the same equations here
 
 
-def test_bitmap_cnn_loads_finished_fit(fitted, gallery):
-    system, folder = fitted
-    assert sorted(path.name for path in folder.iterdir()) == ["bitmap_cnn.json", "weights.safetensors"]
-    loaded = BitmapCNN(LESSON, device="cpu", images=gallery)
-    loaded.fit(corpus(), folder)
-    formulas = FormulaSet(corpus().forest)
-    assert (loaded.encode(formulas) == system.encode(formulas)).all()
-    some = np.array([7, 0, 7])
-    assert np.allclose(loaded.encode(formulas.select(some)), system.encode(formulas)[some], atol=1e-6)
-    assert loaded.encode(formulas.select(np.zeros(0, np.int64))).shape == (0, 64)
+def test_bitmap_cnn_is_not_trained_twice(measured):
+    context, data, row, messages = measured
+    count = len(messages)
+    assert count and measure_bitmaps(context, data, "scaled") == row and len(messages) == count
 
 
-def test_bitmap_cnn_resumes_interrupted_fit_exactly(fitted, gallery, tmp_path):
-    def stop(message: str) -> None:
-        if "step 60 of 60" in message:
-            raise KeyboardInterrupt
-
-    _, folder = fitted
-    with pytest.raises(KeyboardInterrupt):
-        BitmapCNN(LESSON, device="cpu", images=gallery, log=stop, save_seconds=0).fit(corpus(), tmp_path)
-    assert (tmp_path / "checkpoint.json").is_file()
-    messages: list[str] = []
-    BitmapCNN(LESSON, device="cpu", images=gallery, log=messages.append).fit(corpus(), tmp_path)
-    assert [line[: line.index(", loss")] for line in messages] == ["Bitmap CNN: step 60 of 60"]
-    assert (tmp_path / "weights.safetensors").read_bytes() == (folder / "weights.safetensors").read_bytes()
-    assert not list(tmp_path.glob("checkpoint*"))
-
-
-def test_load_fit_rejects_damaged_weights(tmp_path):
-    network, loaded = BitmapNetwork(), BitmapNetwork()
-    save_fit(tmp_path, "fit.json", network, {"facts": 1})
-    assert load_fit(tmp_path, "fit.json", loaded)["facts"] == 1
-    assert (loaded.output.weight == network.output.weight).all()
-    path = tmp_path / "weights.safetensors"
-    content = path.read_bytes()
-    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(CorruptData, match="delete the folder"):
-        load_fit(tmp_path, "fit.json", loaded)
-
-
-def test_bitmap_cnn_settings_depend_on_training_only():
-    assert BitmapCNN(LESSON).settings == BitmapCNN(LESSON, device="cpu", images=Path("elsewhere")).settings
-    assert BitmapCNN(LESSON).settings != BitmapCNN(replace(LESSON, seed=1)).settings
-    with pytest.raises(BadInput, match="call fit first"):
-        BitmapCNN(LESSON).encode(FormulaSet(corpus().forest))
-
-
-def test_bitmap_cnn_without_images_and_browser_says_what_is_missing(tmp_path, monkeypatch):
-    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    monkeypatch.setenv("EQKIN_CHROMIUM", "false")  # the command
-    with pytest.raises(BadInput, match=r"lacks 18 images.*apt install chromium"):
-        BitmapCNN(LESSON, device="cpu").fit(corpus(), tmp_path)
-
-
-@pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed (Debian: apt install chromium)")
-def test_bitmap_cnn_is_rendered_trained_and_cached_by_the_context(tmp_path):
-    pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    context = ExperimentContext(ResultCache(tmp_path), device="cpu")
-    brief = replace(LESSON, triplets=4)
-    system = context.fit(BitmapCNN(brief, device="cpu"), corpus())
-    assert isinstance(system, BitmapCNN)
-    vectors = system.encode(FormulaSet(corpus().forest))
-    (folder,) = (tmp_path / "fitted").iterdir()
-    assert len(list((folder / "bitmaps").glob("*.npz"))) == 1
-    again = context.fit(BitmapCNN(brief, device="cpu"), corpus())
-    assert isinstance(again, BitmapCNN)
-    assert (again.encode(FormulaSet(corpus().forest)) == vectors).all()
+def test_bitmap_table_separates_tall_formulas(measured, monkeypatch):
+    context, data, _, _ = measured
+    monkeypatch.setattr("reproduce.paper.BITMAP_NETWORKS", {"scaled": BITMAP_NETWORKS["scaled"]})
+    vectors = np.random.default_rng(0).normal(size=(len(CORPUS), 4))
+    (table,) = make_bitmaps_result(context, data, {"Noise": vectors}).tables
+    cells = {row.title: row.cells for row in table.rows}
+    assert list(cells) == ["Scaled down", "Noise"]
+    low, high = sorted((cells["Noise"]["low"].value, cells["Noise"]["tall"].value))
+    assert low <= cells["Noise"]["test"].value <= high

@@ -48,7 +48,7 @@ def no_browser(monkeypatch):
 
 
 def show(renderer: Renderer, *nodes: Node) -> np.ndarray:
-    images = renderer.render([to_mathml(node) for node in nodes])
+    images, _ = renderer.render([to_mathml(node) for node in nodes])
     assert images.shape == (len(nodes), HEIGHT, WIDTH)
     assert images.dtype == np.uint8
     return images
@@ -114,7 +114,7 @@ def test_renderer_runs_no_scripts(renderer):
     escaped, mark = show(renderer, Node("mtext", text=attack), X)
     assert escaped.any()
     raw = f"<math><mtext>{attack}</mtext></math><svg onload=\"document.title='hit'\"></svg>"
-    assert (renderer.render([raw, to_mathml(X)])[1] == mark).all()
+    assert (renderer.render([raw, to_mathml(X)])[0][1] == mark).all()
     assert renderer._thread.submit(renderer._session._tab.title).result() == ""
 
 
@@ -123,7 +123,7 @@ def test_renderer_accepts_empty_and_odd_formulas(renderer):
     empty, half = show(renderer, Node("mrow"), Node("mi", text="\ud800"))
     assert not empty.any()
     assert half.any()
-    assert renderer.render([]).shape == (0, HEIGHT, WIDTH)
+    assert renderer.render([])[0].shape == (0, HEIGHT, WIDTH)
 
 
 @needs_browser
@@ -156,13 +156,13 @@ def test_pack_keeps_four_levels_of_grey():
 
 def test_bitmap_file_round_trip(tmp_path):
     keys = np.array([7, 2**64 - 1, 0], np.uint64)
-    found, images = read_bitmaps(write_bitmaps(tmp_path / "new", keys, pictures(3)))
+    found, images, heights = read_bitmaps(write_bitmaps(tmp_path / "new", keys, pictures(3), np.ones(3, np.float32)))
     assert found.tolist() == keys.tolist()
     assert (images == pictures(3)).all()
 
 
 def test_read_bitmaps_rejects_damaged_and_foreign_files(tmp_path):
-    path = write_bitmaps(tmp_path, np.arange(3, dtype=np.uint64), pictures(3))
+    path = write_bitmaps(tmp_path, np.arange(3, dtype=np.uint64), pictures(3), np.ones(3, np.float32))
     content = path.read_bytes()
     middle = len(content) // 2
     flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
@@ -206,17 +206,18 @@ def test_image_cache_renders_missing_images_only(tmp_path, renderer, no_browser)
     corpus = corpus_of([[2, 1], [4], [5]])
     forest = draw_subset(corpus, 8).forest
     known, others = len(forest) - 3, [to_mathml(to_node(forest, i)) for i in range(len(forest) - 3, len(forest))]
-    write_bitmaps(tmp_path, compute_tree_keys(forest)[:known], pictures(known))
+    write_bitmaps(tmp_path, compute_tree_keys(forest)[:known], pictures(known), np.ones(known, np.float32))
     messages: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("EQKIN_CHROMIUM")
-        assert ImageCache(tmp_path, messages.append).get_images(forest).any(axis=(1, 2)).all()
+        assert ImageCache(tmp_path, log=messages.append).get_images(forest)[0].any(axis=(1, 2)).all()
     assert messages == ["rendered 3 of 3 formulas"]
     assert len(list(tmp_path.iterdir())) == 2
-    found = ImageCache(tmp_path).get_images(forest)
+    found, heights = ImageCache(tmp_path).get_images(forest)
     assert (found[:known] == pictures(known)).all()
-    assert (found[known:] == pack(renderer.render(others))).all()
+    assert (found[known:] == pack(renderer.render(others)[0])).all()
+    assert (heights > 0).all()
     order = [known + 1, 0, 2, 0, 4]
-    assert (ImageCache(tmp_path).get_images(forest.select(order)) == found[order]).all()
+    assert (ImageCache(tmp_path).get_images(forest.select(order))[0] == found[order]).all()
     with pytest.raises(BadInput, match="lacks 1 images"):
         ImageCache(tmp_path).get_images(to_forest(WIDE))

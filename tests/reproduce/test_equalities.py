@@ -1,28 +1,20 @@
-"""The experiment with equalities: splits by work, figures with intervals, nothing measured twice, finetuned models."""
-
-from dataclasses import replace
+"""Pairs of sides: splits by work, structural overlap, finetuned models."""
 
 import numpy as np
 import pytest
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import HELD_OUT_FRACTION, SMALL_SCALE, SPLIT_SEED, ExperimentContext
 from eqkin.evaluation.equalities import PairSet, split_by_work
 from eqkin.evaluation.finetune import finetune_model
-from eqkin.evaluation.tables import PAPER, Score
 from eqkin.search.features import extract_features, normalise_by_length
+from eqkin.statistics import Score
 from eqkin.training.finetuning import FinetuningConfig
 from eqkin.trees import Vocabulary
-from reproduce.equalities import run_equalities
 from reproduce.reranking import EmbeddedSides, StructureOverlap, rank_with_structure
 from tests.encoder.models import random_model
 from tests.evaluation.pairs import corpus_of_equalities, side
 from tests.trees.strategies import build
-
-SCALE = replace(SMALL_SCALE, triplets=300, width=16, triples=100, epochs=3, batches=(16, 32, 4_096), resamples=50)
-SYSTEMS = ["eqkin", "eqkin-as-is", "graph", "bag-of-words", "graph-as-is", "bag-of-words-as-is", "tfidf-tree"]
 
 
 def test_pair_split_keeps_pairs_of_a_work_together():
@@ -62,38 +54,6 @@ def test_pair_split_limits_number_of_pairs():
     assert len(PairSet.split(corpus_of_equalities(), "relations", 50).pairs) == 50
 
 
-@pytest.fixture(scope="module")
-def ran(tmp_path_factory):
-    """An experiment on the smallest scale: its folder, its result, its messages."""
-    folder, messages = tmp_path_factory.mktemp("store"), []
-    context = ExperimentContext(ResultCache(folder), SCALE, "cpu", messages.append)
-    return folder, run_equalities(context, corpus_of_equalities(48), SYSTEMS, ["equalities", "inequalities"]), messages
-
-
-def test_equalities_tables_have_intervals(ran):
-    result = ran[1][0]
-    assert [table.name for table in result.tables] == [
-        "equalities-equalities", "equalities-equalities-differences", "equalities-batches",
-        "equalities-inequalities", "equalities-inequalities-differences",
-    ]  # fmt: skip
-    for table in result.tables:
-        for row in table.rows:
-            for score in row.cells.values():
-                assert row.origin == PAPER or score.low <= score.value <= score.high
-    titles = [row.title for row in result.tables[0].rows if row.origin != PAPER]
-    assert titles[:2] == ["eqkin, reranked by structure, finetuned", "Graph network, finetuned"]
-    assert "Graph network, not finetuned" in titles
-    notes = [row.note for row in result.tables[0].rows if row.title.startswith("eqkin")]
-    assert all("weight of structural overlap" in note for note in notes)
-    assert ["epoch" in note for note in notes] == [True, False]
-    assert sum(row.origin == PAPER for row in result.tables[0].rows) == 4
-
-
-def test_finetuned_bag_of_words_beats_fixed_one(ran):
-    rows = {row.title: row.cells for row in ran[1][0].tables[0].rows}
-    assert rows["Bag of words, finetuned"]["r10"].low > rows["Bag of words, 256 features, not finetuned"]["r10"].high
-
-
 def test_structure_overlap_equals_that_of_the_engine():
     forest = PairSet.split(corpus_of_equalities(), "equalities", 30).pairs.forest
     profiles = extract_features(forest)
@@ -115,44 +75,6 @@ def test_structure_weight_is_chosen_on_validation_sides():
     assert (found == 0).all() and choice == {"counted": 0, "score_with_counted": 1}
     found, choice = rank_with_structure(EmbeddedSides(twice, misled), EmbeddedSides(twice, right))
     assert choice["counted"] > 1 and (found == 0).all()
-
-
-def test_sweep_leaves_out_batches_larger_than_the_training_set(ran):
-    (plot,) = ran[1][1]
-    assert {title: list(scores) for title, scores in plot.series.items()} == {
-        "Graph network": [16, 32],
-        "Bag of words": [16, 32],
-    }
-
-
-def test_equalities_are_not_measured_twice(ran):
-    folder, result, messages = ran
-    assert any("learning rate" in message for message in messages)
-    again = []
-    context = ExperimentContext(ResultCache(folder), SCALE, "cpu", again.append)
-    same = run_equalities(context, corpus_of_equalities(48), SYSTEMS, ["equalities", "inequalities"])
-    assert same == result
-    assert not any("learning rate" in message or "not finetuned" in message for message in again)
-    more, _ = run_equalities(context, corpus_of_equalities(48), ["tfidf-tree", "tree-pairs"], ["equalities"])
-    assert [message for message in again if "not finetuned" in message] == [
-        "equalities: Tree pairs, log tf-idf, not finetuned"
-    ]
-    assert len(more.tables[0].rows) == 2 + 4
-
-
-def test_pairs_come_from_held_out_works(ran):
-    learn, held_out = corpus_of_equalities(48).split(HELD_OUT_FRACTION, SPLIT_SEED)
-    assert set(learn.works).isdisjoint(held_out.works)
-    count = len(PairSet.split(held_out, "equalities", 1_000).pairs)
-    assert ran[1][0].facts["equalities"].startswith(f"{count} pairs")
-
-
-def test_equalities_reject_unknown_systems_and_sets(tmp_path):
-    context = ExperimentContext(ResultCache(tmp_path), SCALE, "cpu")
-    with pytest.raises(BadInput, match="unknown system 'oracle'"):
-        run_equalities(context, corpus_of_equalities(), ["oracle"])
-    with pytest.raises(BadInput, match="unknown set of pairs 'sums'"):
-        run_equalities(context, corpus_of_equalities(), sets=["sums"])
 
 
 def test_finetune_model_improves_recall_and_can_be_loaded(tmp_path):

@@ -1,4 +1,4 @@
-"""The worked examples: results of two searches, with the models they name."""
+"""The worked examples: titles and words of results, no formulas."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from eqkin import Encoder, Library
 from eqkin.evaluation.cache import ResultCache
 from eqkin.evaluation.context import ExperimentContext
 from eqkin.index import update_index
-from reproduce.examples import BAYES_QUERY, ISING_QUERY, run_examples
+from reproduce.examples import run_examples
 
 
 @pytest.fixture(scope="module")
@@ -38,25 +38,26 @@ def context(tmp_path) -> ExperimentContext:
     return ExperimentContext(ResultCache(tmp_path))
 
 
-def test_examples_list_results_and_mark_named_models(context, folder):
+def test_examples_list_titles_and_words_without_formulas(context, folder):
     with Library.open(folder, create=False) as library:
         result = run_examples(context, library)
-    bayes, ising = result.tables
-    assert BAYES_QUERY in bayes.caption and ISING_QUERY in ising.caption
-    assert bayes.rows[0].cells["paper"] == "Bayes, Chances"
-    named = {row.cells["paper"]: row.cells["names"] for row in ising.rows if row.cells["names"]}
-    assert named == {"Learning, Networks": "Boltzmann machine", "On the Ising model, Spins": "Ising"}
-    assert "Boltzmann machine: 1, Ising: 1" in ising.caption
+    counts, bayes, _, ising, _ = result.tables
+    assert bayes.rows[0].cells["title"] == "Bayes"
+    named = {row.cells["title"]: row.cells["words"] for row in ising.rows if row.cells["words"]}
+    assert named["Learning"] == "Boltzmann machine, Boltzmann" and named["On the Ising model"] == "Ising"
     assert [row.title for row in ising.rows] == [str(rank) for rank in range(1, len(ising.rows) + 1)]
+    assert counts.rows[2].cells["Ising"].startswith("1, first at ")
+    shown = " ".join(str(cell) for table in result.tables for row in table.rows for cell in row.cells.values())
+    assert "\\" not in shown  # no formula is quoted
     assert result.facts["library"].startswith("5 equations in 3 papers")
 
 
-def test_examples_of_an_unrelated_library_name_no_model(context, tmp_path):
+def test_examples_of_an_unrelated_library_have_no_words(context, tmp_path):
     path = tmp_path / "paper.jsonl"
     path.write_text(json.dumps({"doc_id": "a", "title": "Rising", "latex": r"Promising. \[ a + b = c \]"}))
     with Library.open(tmp_path / "library") as library:
         library.add(path)
         update_index(library, Encoder.load())
         result = run_examples(context, library)
-    assert [[row.cells["names"] for row in table.rows] for table in result.tables] == [[""], [""]]
-    assert all("Boltzmann machine: 0, Ising: 0" in table.caption for table in result.tables)
+    assert all(not row.cells["words"] for table in result.tables[1:] for row in table.rows)
+    assert all(cell == "none" for row in result.tables[0].rows for cell in row.cells.values())

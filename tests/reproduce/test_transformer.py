@@ -1,24 +1,20 @@
-"""The transformer baseline: attention within trees only, truncation, training, resuming, files."""
-
-from functools import partial
+"""The transformer baseline: attention within trees only, truncation, training."""
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqkin.errors import BadInput, CorruptData
-from eqkin.evaluation.formulas import FormulaSet
+from eqkin.training.config import RECIPES
+from eqkin.training.sampling import TripletSampler
+from eqkin.training.trainer import train_module
 from eqkin.trees import Vocabulary
 from eqkin.trees.forest import compute_preorder
 from eqkin.trees.mathml import to_node
-from reproduce import fits
 from reproduce.transformer import (
-    Transformer,
     TransformerNetwork,
+    TransformerObjective,
     TransformerShape,
-    TransformerTraining,
     TreeSequences,
     embed_sequences,
     truncate,
@@ -28,7 +24,6 @@ from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
 SMALL = TransformerShape(layers=2, width=16, inner=24, heads=2, longest=8, dimensions=4)
-LESSON = TransformerTraining(triplets=48, batch=8, learning_rate=1e-2)
 
 
 def network(shape=SMALL):
@@ -126,60 +121,25 @@ def ranking(corpus, vectors):
     return float((near[same & other][:, None] > near[~same][None, :]).mean())
 
 
-def test_transformer_learns_which_equations_are_in_one_paper(tmp_path):
+def test_transformer_learns_which_equations_are_in_one_paper():
     corpus = papers_with_letters_of_their_own(8)
-    formulas = FormulaSet(corpus.forest)
-    before = Transformer(SMALL, TransformerTraining(triplets=1, batch=1, learning_rate=1e-9), device="cpu")
-    before.fit(corpus, tmp_path / "before")
-    after = Transformer(SMALL, TransformerTraining(triplets=2_000, batch=16, learning_rate=3e-3), device="cpu")
-    after.fit(corpus, tmp_path / "after")
-    assert ranking(corpus, before.encode(formulas)) < 0.8
-    assert ranking(corpus, after.encode(formulas)) > 0.95
+    settings = {"contexts": "paper", "triplets": "2000", "batch": "16", "learning_rate": "3e-3", "transpositions": "0"}
+    recipe = RECIPES["paper"].override(settings)
+    trees = TreeSequences(corpus.forest, Vocabulary.learn([corpus.forest]), SMALL.longest, CPU)
+    sampler = TripletSampler(corpus, kinds=("paper",), seed=0, device=CPU)
+    objective = TransformerObjective(recipe, SMALL, trees, sampler)
+    before = ranking(corpus, embed_sequences(objective.network.eval(), trees))
+    train_module(objective, objective.compute_loss, recipe.optimizer)
+    assert before < 0.8
+    assert ranking(corpus, embed_sequences(objective.network.eval(), trees)) > 0.95
 
 
-def test_transformer_loads_finished_fit_and_leaves_no_checkpoint(tmp_path):
-    corpus = corpus_of([[4], [4], [4]])
-    first = Transformer(SMALL, LESSON, device="cpu")
-    first.fit(corpus, tmp_path)
-    files = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    assert set(files) == {"transformer.json", "weights.safetensors"}
-    second = Transformer(SMALL, LESSON, device="cpu")
-    second.fit(corpus, tmp_path)
-    assert files == {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    formulas = FormulaSet(corpus.forest)
-    assert np.array_equal(first.encode(formulas), second.encode(formulas))
-
-
-def test_transformer_resumes_interrupted_fit_exactly(tmp_path, monkeypatch):
-    corpus = corpus_of([[4], [4], [4]])
-    whole = Transformer(SMALL, LESSON, device="cpu")
-    whole.fit(corpus, tmp_path / "whole")
-    monkeypatch.setattr(fits, "train_module", partial(fits.train_module, steps_ahead=1))
-
-    def stop(message):
-        if "step 4 of" in message:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        Transformer(SMALL, LESSON, device="cpu", log=stop, save_seconds=0.0).fit(corpus, tmp_path / "parts")
-    assert (tmp_path / "parts" / "checkpoint.json").exists()
-    logged = []
-    parts = Transformer(SMALL, LESSON, device="cpu", log=logged.append, save_seconds=0.0)
-    parts.fit(corpus, tmp_path / "parts")
-    assert logged[0].startswith("Transformer: step 4 of")
-    formulas = FormulaSet(corpus.forest)
-    np.testing.assert_array_equal(parts.encode(formulas), whole.encode(formulas))
-
-
-def test_transformer_rejects_encoding_before_fit():
-    with pytest.raises(BadInput, match="call fit first"):
-        Transformer(SMALL, device="cpu").encode(FormulaSet(some_trees(3)))
-
-
-def test_transformer_rejects_damaged_weights(tmp_path):
-    corpus = corpus_of([[4], [4]])
-    Transformer(SMALL, LESSON, device="cpu").fit(corpus, tmp_path)
-    path = tmp_path / "weights.safetensors"
-    path.write_bytes(path.read_bytes()[:-4] + b"abcd")
-    with pytest.raises(CorruptData, match="do not match their hash"):
-        Transformer(SMALL, LESSON, device="cpu").fit(corpus, tmp_path)
+def test_transformer_renames_symbols_if_the_recipe_says_so():
+    corpus = papers_with_letters_of_their_own(4)
+    trees = TreeSequences(corpus.forest, Vocabulary.learn([corpus.forest]), SMALL.longest, CPU)
+    sampler = TripletSampler(corpus, kinds=("paper",), seed=0, device=CPU)
+    losses = []
+    for flips in ("0", "32"):
+        recipe = RECIPES["paper"].override({"batch": "8", "transpositions": flips})
+        losses.append(float(TransformerObjective(recipe, SMALL, trees, sampler).compute_loss(0)))
+    assert losses[0] != losses[1]

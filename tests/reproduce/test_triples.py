@@ -25,7 +25,15 @@ from eqkin.training.config import (
 from eqkin.training.metrics import HeldOutEvaluator
 from eqkin.training.sampling import TripletSampler
 from eqkin.trees import Vocabulary
-from reproduce.ablation import TRIPLE_SEED, HeldOutTriples, pack_bits, unpack_bits
+from reproduce.triples import (
+    TRIPLE_SEED,
+    FieldSampler,
+    FixedSampler,
+    HeldOutTriples,
+    find_shared_identifiers,
+    pack_bits,
+    unpack_bits,
+)
 from tests.encoder.models import SMALL, random_model
 from tests.training.corpora import corpus_of
 
@@ -40,8 +48,8 @@ def triples() -> HeldOutTriples:
 
 
 def spread(triples: HeldOutTriples, seed: int = 0):
-    """Random vectors for the formulas."""
-    return np.random.default_rng(seed).normal(size=(len(triples.formulas), 8)).astype(np.float32)
+    """Random vectors for all trees."""
+    return np.random.default_rng(seed).normal(size=(len(CORPUS), 8)).astype(np.float32)
 
 
 def test_triple_score_equals_that_of_training(triples):
@@ -50,17 +58,16 @@ def test_triple_score_equals_that_of_training(triples):
     reported = HeldOutEvaluator(CORPUS, model.vocabulary, Recipe(architecture=SMALL, seed=TRIPLE_SEED), CPU).score(
         network, COUNT
     )
-    right = triples.find_correct(embed_forest(model, triples.formulas.forest, "cpu"))
-    score = triples.make_score(float(right.mean()))
+    right = triples.find_correct(embed_forest(model, CORPUS.forest, "cpu"))
+    score, colours = triples.compute_bound(float(right.mean()), by_work=False)
     assert score.value == pytest.approx(reported.score, abs=2 / COUNT)  # sums are taken in another order
     assert score.low == pytest.approx(reported.interval.low, abs=2 / COUNT)
     assert score.high == pytest.approx(reported.interval.high, abs=2 / COUNT)
-    assert (triples.colours, triples.paper_count, len(triples)) == (reported.colours, reported.papers, COUNT)
+    assert (colours, triples.paper_count, len(triples)) == (reported.colours, reported.papers, COUNT)
 
 
 def test_find_correct_equals_explicit_loop_over_drawn_triples(triples):
-    vectors = np.zeros((len(CORPUS), 8), np.float32)
-    vectors[triples.trees] = spread(triples)
+    vectors = spread(triples)
     sampler = TripletSampler(CORPUS, kinds=CONTEXT_KINDS, seed=TRIPLE_SEED, device=CPU)
     drawn = sampler.draw(torch.zeros(1, 1, dtype=torch.int64), COUNT).concatenate().view(3, COUNT).T.tolist()
     wanted = [vectors[anchor] @ vectors[partner] > vectors[anchor] @ vectors[other] for anchor, partner, other in drawn]
@@ -69,14 +76,8 @@ def test_find_correct_equals_explicit_loop_over_drawn_triples(triples):
     assert 0.2 < np.mean(wanted) < 0.8
 
 
-def test_find_correct_accepts_sparse_vectors(triples):
-    sparse = pytest.importorskip("scipy.sparse", reason="baselines need scikit-learn: pip install 'eqkin[eval]'")
-    vectors = np.round(spread(triples))
-    assert np.array_equal(triples.find_correct(sparse.csr_matrix(vectors)), triples.find_correct(vectors))
-
-
 def test_find_correct_counts_ties_and_nan_as_wrong(triples):
-    shape = (len(triples.formulas), 8)
+    shape = (len(CORPUS), 8)
     for value in (0, 1, np.nan):
         assert not triples.find_correct(np.full(shape, value, np.float32)).any()
 
@@ -140,6 +141,59 @@ def test_difference_interval_covers_equally_good_vectors(triples):
     assert covered >= 30
     low, high = compute_percentile_interval(triples.resample(np.where(np.arange(COUNT) % 4, 0.0, 1.0), drawn))
     assert 0 < low < 0.25 < high
+
+
+def test_score_of_chosen_triples_is_their_mean(triples):
+    values, chosen = np.random.default_rng(0).normal(size=COUNT), np.arange(COUNT) % 3 == 0
+    score = triples.compute_score(values, 50, chosen)
+    assert score.value == pytest.approx(values[chosen].mean())
+    assert score.low <= score.value <= score.high
+
+
+def test_colouring_works_needs_more_colours_than_papers():
+    triples = HeldOutTriples(replace(CORPUS, works=["a", "a", "a", "b", "b", "b"]), COUNT)
+    assert triples.compute_bound(0.5)[1] > triples.compute_bound(0.5, by_work=False)[1]
+
+
+def test_histogram_kernel_equals_the_double_sum(triples):
+    vectors = spread(triples) / 4
+    nodes = np.linspace(-1, 1, 64)
+
+    def masses(similarity: float) -> np.ndarray:
+        return np.maximum(0, 1 - np.abs(np.clip(similarity, -1, 1) - nodes) / (nodes[1] - nodes[0]))
+
+    found = triples.compute_histogram_kernel(vectors)
+    for value, positive, negative in zip(found[:20], *triples.compute_similarities(vectors), strict=False):
+        assert value == pytest.approx(masses(negative) @ np.cumsum(masses(positive)), abs=1e-4)
+
+
+def test_triples_of_some_papers_stay_within_them():
+    papers = np.array([True, False, True, True, False, False])
+    triples = HeldOutTriples(CORPUS, COUNT, papers=papers)
+    assert papers[triples.papers].all()
+
+
+def test_field_sampler_draws_negatives_of_the_anchors_field():
+    fields = np.array([0, 1, 0, 1, 1, 0])
+    sampler = FieldSampler(CORPUS, fields, kinds=CONTEXT_KINDS, seed=0, device=CPU)
+    drawn = sampler.draw(torch.zeros(1, 1, dtype=torch.int64), COUNT)
+    anchor, negative = (fields[CORPUS.paper[trees[0].numpy()]] for trees in (drawn.anchor, drawn.negative))
+    assert (anchor == negative).all()
+    assert len(np.unique(CORPUS.paper[drawn.negative[0].numpy()])) == len(fields)
+
+
+def test_fixed_sampler_repeats_its_triplets_in_every_epoch():
+    sampler = FixedSampler(TripletSampler(CORPUS, kinds=CONTEXT_KINDS, seed=0, device=CPU), 40, 3, 0)
+    drawn = [sampler.draw(torch.arange(4 * epoch, 4 * epoch + 4)[:, None], 10).concatenate() for epoch in range(3)]
+    triplets = [sorted(map(tuple, one.view(4, 3, 10).transpose(1, 2).reshape(40, 3).tolist())) for one in drawn]
+    assert triplets[0] == triplets[1] == triplets[2]
+    assert not torch.equal(drawn[0], drawn[1])
+
+
+def test_shared_identifiers_are_found():
+    trees = np.arange(len(CORPUS))
+    assert find_shared_identifiers(CORPUS, trees, trees).all()
+    assert not find_shared_identifiers(CORPUS, trees, np.roll(trees, 1)).all()
 
 
 # Bits as text

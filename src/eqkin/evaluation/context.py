@@ -20,18 +20,14 @@ SPLIT_SEED = 0
 class ExperimentScale:
     """Amounts of work; nothing else differs between a small run and a full one."""
 
-    triplets: int = 5_000_000  # to train each network on
-    seeds: int = 3  # networks trained per variant
+    triplets: int = 5_000_000  # to train a network on; others are in proportion
     triples: int = 100_000  # held-out triples to rank
     width: int = 512  # of the graph network's layers
-    transformer_triplets: int = 3_000_000
     transformer_layers: int = 8
     fasttext_epochs: int = 5
-    bitmaps: int = 100_000  # equations rendered to train the bitmap CNN on
-    bitmap_triplets: int = 2_000_000
+    bitmaps: int = 12_000  # equations rendered to train the bitmap CNN on
     pairs: int = 1_000_000  # equalities, at most
     epochs: int = 20  # of finetuning
-    batches: tuple[int, ...] = (128, 256, 512, 1024, 2048, 4096)  # sizes compared in finetuning
     depth: int = 1_000  # of result lists in the search study
     distractors: int = 5_000  # among which labelled formulas are to be found
     searches: int = 1_000  # of labelled formulas in a library, at most
@@ -40,8 +36,7 @@ class ExperimentScale:
 
 FULL_SCALE = ExperimentScale()
 SMALL_SCALE = ExperimentScale(
-    triplets=2_000, seeds=1, triples=2_000, width=32, transformer_triplets=500, transformer_layers=1,
-    fasttext_epochs=1, bitmaps=100, bitmap_triplets=500, epochs=2, batches=(16, 32), depth=100,
+    triplets=500, triples=2_000, width=32, transformer_layers=1, fasttext_epochs=1, bitmaps=100, pairs=200, epochs=1, depth=100,
     distractors=100, searches=5, resamples=200,
 )  # fmt: skip
 

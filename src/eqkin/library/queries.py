@@ -77,6 +77,12 @@ def list_contents(library: LibraryFiles, *, failed: bool = True) -> dict[str, st
     return dict(map(tuple, _select(library, f"SELECT key, content FROM papers {where} ORDER BY id")))
 
 
+def read_fields(library: LibraryFiles) -> dict[str, str]:
+    """Return the first field of every paper, by key; empty if it has none."""
+    rows = _select(library, "SELECT key, fields FROM papers")
+    return {key: next(iter(orjson.loads(fields)), "") for key, fields in rows}
+
+
 def list_paper_trees(library: LibraryFiles, after: int, limit: int) -> list[PaperTrees]:
     """Return papers whose id is higher than `after`, in the order of ids."""
     rows = _select(

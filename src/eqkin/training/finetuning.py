@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import build_network
+from eqkin.encoder.tree_ops import TreeBatch
 from eqkin.errors import BadInput, TrainingFailed
 from eqkin.training.batches import DeviceForest
 from eqkin.training.config import LoggingConfig, OptimizerConfig
@@ -28,6 +29,7 @@ from eqkin.training.trainer import Trainer
 from eqkin.trees import Forest
 
 LEARNING_RATES = (3e-5, 1e-4, 3e-4, 1e-3)
+_EVALUATIONS = 20  # of a trial whose steps are given
 _BATCH_FORMULAS = 1_024  # encoded at a time outside of training
 
 Floats = npt.NDArray[np.float32]
@@ -87,8 +89,11 @@ class GraphTower(Tower):
         batch = forest.collate(torch.from_numpy(formulas).to(forest.device, non_blocking=True), nodes)
         fast = self.training and forest.device.type == "cuda"
         features = forest.build_features(batch, torch.bfloat16 if fast else torch.float32)
-        embeddings: Tensor = self.network(features, batch.trees)
-        return embeddings
+        return self.pool(self.network.encode_nodes(features, batch.trees), batch.trees)
+
+    def pool(self, nodes: Tensor, trees: TreeBatch) -> Tensor:
+        """Return the vectors of formulas, given those of their nodes."""
+        return self.network.pool(nodes, trees)
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,7 @@ class FinetuningConfig:
 
     batch: int = 1_024  # pairs per step, at most all
     epochs: int = 20  # at most
+    steps: int = 0  # instead of epochs, with 20 evaluations; 0: as many as the epochs have
     rates: tuple[float, ...] = LEARNING_RATES  # to choose from; each falls to 0
     temperature: float = INFO_NCE_TEMPERATURE
     seed: int = 0
@@ -196,11 +202,13 @@ class _Trial:
             return result
 
         self._evaluate(math.nan, 0)
-        trainer = Trainer(self.tower, compute_loss, OptimizerConfig(steps * config.epochs, rate))
-        trainer.logging = LoggingConfig(log_steps=steps * config.epochs, score_steps=steps)
+        total = config.steps or steps * config.epochs
+        every = max(total // _EVALUATIONS, 1) if config.steps else steps
+        trainer = Trainer(self.tower, compute_loss, OptimizerConfig(total, rate))
+        trainer.logging = LoggingConfig(log_steps=total, score_steps=every)
         trainer.evaluate = lambda step: self._evaluate(rate, step // steps)
         trainer.train()
-        self._evaluate(rate, config.epochs)
+        self._evaluate(rate, total // steps)
 
     def _evaluate(self, rate: float, epochs: int) -> None:
         """Keep the state if it is the best so far."""

@@ -36,7 +36,7 @@ from eqkin.training.distributed import (
     require_single_process,
 )
 from eqkin.training.metrics import MetricsFile
-from eqkin.training.objective import TrainingData, build_objective
+from eqkin.training.objective import Objective, TrainingData, build_objective
 from eqkin.training.randomness import make_step_column
 
 _STEPS_AHEAD = 50  # steps between two reads of the losses, each of which waits for the device
@@ -309,6 +309,7 @@ class RecipeTrainer(Trainer):
         captured: Whether to capture and replay steps as CUDA graphs; both need a GPU.
         group: The processes that take the steps together.
         get_equation_id: Names a tree in error messages.
+        objective: What to minimise; by default that of the recipe.
 
     Raises:
         BadInput: The batch cannot be divided among the processes.
@@ -323,11 +324,13 @@ class RecipeTrainer(Trainer):
         captured: bool,
         group: ProcessGroup = SINGLE_PROCESS,
         get_equation_id: Callable[[int], str] = str,
+        objective: Objective | None = None,
     ) -> None:
         group.check_batch_size(recipe.batch)
         on_gpu = data.forest.device.type == "cuda"
         self.recipe, self.data, self._get_equation_id = recipe, data, get_equation_id
-        self.objective = build_objective(recipe, data, torch.bfloat16 if on_gpu else torch.float32, group)
+        dtype = torch.bfloat16 if on_gpu else torch.float32
+        self.objective = objective or build_objective(recipe, data, dtype, group)
         super().__init__(
             self.objective,
             None,

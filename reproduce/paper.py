@@ -1,0 +1,407 @@
+"""Tables of the experiments with networks: ablation, formulas, citations, data size, statistics and equalities.
+
+Rows that are not measured yet are left out, so that tables can be made while networks are still being trained.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation.tables import PAPER, ExperimentResult, Table, TableColumn, TableRow
+from eqkin.statistics import Score, bootstrap_mean
+from eqkin.training.config import CONTEXT_KINDS
+from reproduce.bitmap_cnn import BITMAP_NETWORKS, BitmapData, measure_bitmaps
+from reproduce.bitmaps import HEIGHT
+from reproduce.equalities import (
+    BAG,
+    DEPTHS,
+    FINETUNINGS,
+    RERANKED,
+    SETS,
+    STEPS,
+    SWEEP_STEPS,
+    SWEPT_BATCHES,
+    measure_finetuning,
+    measure_reranking,
+    print_as_authors,
+)
+from reproduce.networks import ML, NETWORKS, TRIPLE_SETS, NetworkRunner
+from reproduce.published import ABLATION_ROWS, EQUALITIES_ROWS, LARGE_SCALE_ROWS
+from reproduce.triples import Flags, unpack_bits
+
+Row = dict[str, Any]
+Cells = dict[str, Score | str]
+
+ATLAS = "atlas"
+VARIANTS = ("full", "no-histogram", "no-masking", "no-augmentation")
+REGIMES = {  # how the full model is trained: networks with and without augmentation
+    "1 M triplets, 10 epochs, negatives of the field": ("full", "no-augmentation"),
+    "10 M fresh triplets, negatives of the field": ("full-fresh", "no-augmentation-fresh"),
+    "5 M fresh triplets, negatives of any field": ("base", "base-no-augmentation"),
+    "machine learning only, 250,000 triplets, 10 epochs": ("ml", "ml-no-augmentation"),
+}
+FORMULAS = ("base", "complete-trees", "own-negatives", "citations")
+SIZES = ("paper-10", "paper-30", "base", "eqkin-10", "eqkin-30", "eqkin")
+_LABELLED = [
+    TableColumn("accuracy", "accuracy, atlas", "percent", ""),
+    TableColumn("labelled_ranking", "ranking, atlas", "percent", ""),
+]
+_AUTHORS = [
+    TableColumn("accuracy_authors", "accuracy, authors' protocol", "percent", ""),
+    TableColumn("ranking_authors", "ranking, authors' protocol", "percent", ""),
+]
+_TRIPLES = [TableColumn(kind, title, "percent", "") for kind, title in TRIPLE_SETS.items()]
+_RECALLS = [TableColumn(f"r{depth}", f"R@{depth}", best="") for depth in DEPTHS]
+_PRINTED = [TableColumn(f"p{depth}", f"R@{depth}, authors' test", best="") for depth in DEPTHS]
+
+
+class PaperTables:
+    """Makes the tables from measurements."""
+
+    def __init__(self, runner: NetworkRunner) -> None:
+        self.runner, self.data = runner, runner.data
+        self.resamples = runner.context.scale.resamples
+
+    def measure(self, name: str) -> Row | None:
+        """Return the measurement of a network, None if there is none and none can be made."""
+        return try_to(lambda: self.runner.measure(name))
+
+    def get_correct(self, name: str, kind: str) -> Flags | None:
+        """Return which triples of a set a network ranks correctly."""
+        row = self.measure(name)
+        if row is None or kind not in row["triples"]:
+            return None
+        return unpack_bits(row["triples"][kind]["correct"], len(self.data.triples[kind]))
+
+    def score(self, name: str, kind: str, chosen: Flags | None = None, minus: str = "") -> Score | None:
+        """Compute the share of correct triples of a network, or how much it exceeds that of another one in points."""
+        correct, triples = self.get_correct(name, kind), self.data.triples.get(kind)
+        other = self.get_correct(minus, kind) if minus else None
+        if correct is None or triples is None or (minus and other is None):
+            return None
+        values = correct.astype(np.float64) if other is None else 100.0 * (correct.astype(np.float64) - other)
+        return triples.compute_score(values, self.resamples, chosen)
+
+    def score_all(self, name: str, minus: str = "") -> Cells:
+        """Compute the scores of all sets of triples."""
+        found = {kind: self.score(name, kind, minus=minus) for kind in TRIPLE_SETS}
+        return {kind: score for kind, score in found.items() if score is not None}
+
+    def get_labelled(self, name: str, labels: str = ATLAS) -> Cells:
+        """Return the scores of a network on a labelled set."""
+        row = self.measure(name)
+        return {key: Score(*score) for key, score in row["labelled"].get(labels, {}).items()} if row else {}
+
+    def make_row(self, name: str, title: str = "", note: str = "") -> TableRow | None:
+        """Make a row of all scores of a network."""
+        if self.measure(name) is None:
+            return None
+        return TableRow(title or NETWORKS[name].title, self.score_all(name) | self.get_labelled(name), note=note)
+
+    def describe(self) -> dict[str, str]:
+        """Describe the data."""
+        train, held_out = (one.compute_statistics() for one in (self.data.train, self.data.held_out))
+        return {
+            "trained on": f"{train['trees']:,} equations, {train['papers']:,} papers, {train['works']:,} works",
+            "held out": f"{held_out['trees']:,} equations, {held_out['papers']:,} papers, {held_out['works']:,} works",
+            "digest": self.data.train.digest[:16],
+            "triples": f"{len(self.data.triples['any']):,} of each kind",
+            "resamples": f"{self.resamples:,}, of works",
+        }
+
+    def make_ablation(self) -> ExperimentResult:
+        """Make the tables of the ablation."""
+        paper = [
+            TableRow(row.title, {ML: row.cells["ranking"]}, PAPER) for row in ABLATION_ROWS if "ranking" in row.cells
+        ]
+        caption = (
+            "Share of held-out triples ranked correctly, and labelled equations of the atlas by cosine. Networks: one "
+            "seed, 1 M fixed triplets of one half of the works, 10 epochs, negatives of the anchor's field. Brackets: "
+            "95 %, bootstrap over works, or labels. The paper's rows are of its own machine-learning papers."
+        )
+        rows = [self.make_row(name) for name in VARIANTS]
+        tables = [Table("ablation", "Ablation", [*_TRIPLES, *_LABELLED], _keep(rows) + paper, caption)]
+        differences = []
+        for name in VARIANTS[1:]:
+            cells = self.score_all(name, minus="full")
+            differences += [TableRow(NETWORKS[name].title, cells)] if cells else []
+        full = {row.title: row.cells["ranking"] for row in ABLATION_ROWS}
+        for title, score in list(full.items())[1:4]:
+            first = full["Full model"]
+            if isinstance(score, Score) and isinstance(first, Score):
+                change = Score(round(100 * (score.value - first.value), 1))
+                differences.append(TableRow(title, {ML: change}, PAPER))
+        columns = [TableColumn(kind, title, "number", "") for kind, title in TRIPLE_SETS.items()]
+        caption = "Points more or less than the full model on the same triples; 95 % intervals by bootstrap over works."
+        tables.append(Table("ablation-differences", "Without a part", columns, differences, caption))
+        return ExperimentResult(
+            "ablation", "Ablation", [*tables, self._make_kinds(), self._make_augmentation()], facts=self.describe()
+        )
+
+    def _make_kinds(self) -> Table:
+        triples = self.data.triples["field"]
+        chosen = {kind: triples.kind == number for number, kind in enumerate(CONTEXT_KINDS)}
+        chosen |= {"shared": triples.shares_identifier, "none": ~triples.shares_identifier}
+        chosen = {key: flags for key, flags in chosen.items() if flags.any()}
+        titles = {"shared": "an identifier in common", "none": "no identifier in common"}
+        columns = [
+            TableColumn(key, f"{titles.get(key, key)} ({flags.mean():.0%})", "percent", "")
+            for key, flags in chosen.items()
+        ]
+        rows = []
+        for name in (*VARIANTS, "full-fresh", "no-augmentation-fresh", "base", "base-no-augmentation"):
+            cells = {key: self.score(name, "field", flags) for key, flags in chosen.items()}
+            note = next((title for title, names in REGIMES.items() if name in names), "")
+            found = {key: score for key, score in cells.items() if score is not None}
+            rows += [TableRow(NETWORKS[name].title, found, note=note)] if found else []
+        caption = "Negatives of the field, by the kind of pair, and by what anchor and partner share."
+        return Table("ablation-kinds", "By kind of pair", columns, rows, caption)
+
+    def _make_augmentation(self) -> Table:
+        rows = []
+        for title, (name, without) in REGIMES.items():
+            cells: dict[str, Score | None] = {"full": self.score(name, "field")}
+            cells |= {kind: self.score(without, kind, minus=name) for kind in TRIPLE_SETS}
+            none = ~self.data.triples["field"].shares_identifier
+            cells["none"] = self.score(without, "field", none, minus=name)
+            for key in ("accuracy", "labelled_ranking"):
+                one, other = self.get_labelled(without).get(key), self.get_labelled(name).get(key)
+                if isinstance(one, Score) and isinstance(other, Score):
+                    cells[key] = Score(100 * (one.value - other.value))
+            found = {key: score for key, score in cells.items() if score is not None}
+            rows += [TableRow(title, found)] if found else []
+        columns = [
+            TableColumn("full", "full model, negatives of the field", "percent", ""),
+            *(TableColumn(kind, f"without: {title}", "number", "") for kind, title in TRIPLE_SETS.items()),
+            TableColumn("none", "without: no identifier in common", "number", ""),
+            *(TableColumn(one.key, f"without: {one.title}", "number", "") for one in _LABELLED),
+        ]
+        caption = (
+            "Each row is one way of training; columns with \"without\" are points more or less without augmentation. "
+            "Labelled differences have no interval."
+        )  # fmt: skip
+        return Table("augmentation", "Does augmentation help?", columns, rows, caption)
+
+    def make_formulas(self) -> ExperimentResult:
+        """Make the table of what the printed formulas change, and citations."""
+        rows = []
+        for name in FORMULAS:
+            row = self.make_row(name)
+            if row is not None:
+                change = self.score(name, "any", minus="base") if name != "base" else None
+                rows.append(TableRow(row.title, row.cells | ({"change": change} if change else {})))
+        columns = [*_TRIPLES, TableColumn("change", "points, negatives of any field", "number", ""), *_LABELLED]
+        caption = "5 M fresh triplets, negatives of any field, one seed each."
+        table = Table("formulas", "As the formulas say", columns, rows, caption)
+        edges = [self.data.train.citations, self.data.held_out.citations]
+        shares = (self.measure("citations") or {}).get("facts", {}).get("contexts", {})
+        cells: Cells = {
+            "train": Score(float(len(edges[0]))), "held_out": Score(float(len(edges[1]))),
+            "papers": Score(float(sum(len(np.unique(one)) for one in edges))),
+            "share": Score(float(shares.get("citation", math.nan))),
+        }  # fmt: skip
+        columns = [
+            TableColumn("train", "edges, training half", "number", ""),
+            TableColumn("held_out", "edges, held-out half", "number", ""),
+            TableColumn("papers", "papers with one", "number", ""),
+            TableColumn("share", "of the drawn pairs", "percent", ""),
+        ]
+        rows = [TableRow("Here", cells), TableRow("The paper", {"share": Score(0.139)}, PAPER)]
+        citations = Table("citations", "Citations between documents", columns, rows)
+        return ExperimentResult("formulas", "Formulas and citations", [table, citations], facts=self.describe())
+
+    def make_sizes(self) -> ExperimentResult:
+        """Make the table of data sizes (the paper's table 2)."""
+        rows = []
+        for name in SIZES:
+            measured = self.measure(name)
+            row = self.make_row(name)
+            if row is not None and measured is not None:
+                cells = row.cells | {
+                    "equations": Score(float(measured["facts"]["learned_from"]["trees"])),
+                    "other": self.get_labelled(name, "notations-test").get("accuracy", Score(math.nan)),
+                }
+                title = "Paper's recipe, 100 %" if name == "base" else row.title
+                rows.append(TableRow(title + (", 100 %" if name == "eqkin" else ""), cells | self.get_labelled(name)))
+        columns = [
+            TableColumn("equations", "equations", "number", ""), *_TRIPLES[:2], *_LABELLED, *_AUTHORS,
+            TableColumn("other", "accuracy, notations-test", "percent", ""),
+        ]  # fmt: skip
+        papers = [
+            TableRow(
+                row.title,
+                {"accuracy_authors": row.cells["accuracy"], "ranking_authors": row.cells["labelled_ranking"]},
+                PAPER,
+            )
+            for row in LARGE_SCALE_ROWS[:3]
+        ]
+        caption = (
+            "Shares of the works of one half. Paper's recipe: 5 M triplets, eqkin's: 3 M, whatever the share (with its "
+            "rewritten equations, which count among its equations). The paper's rows are on its own labelled set, with "
+            "20 epochs."
+        )
+        table = Table("size", "More data", columns, rows + papers, caption)
+        return ExperimentResult("size", "Data size", [table], facts=self.describe())
+
+    def make_statistics(self) -> ExperimentResult:
+        """Make the table of intervals (paper, section 5)."""
+        rows = []
+        for name in ("full", "base"):
+            row = self.measure(name)
+            for kind, title in TRIPLE_SETS.items() if row else ():
+                triples, score = self.data.triples[kind], self.score(name, kind)
+                assert row is not None and score is not None
+                by_paper, colours = triples.compute_bound(score.value, by_work=False)
+                by_work, more = triples.compute_bound(score.value)
+                cells: Cells = {
+                    "score": score, "paper": by_paper, "work": by_work,
+                    "colours": f"{colours:,} / {more:,}", "histogram": Score(*row["triples"][kind]["histogram"]),
+                }  # fmt: skip
+                rows.append(TableRow(f"{NETWORKS[name].title}, {title}", cells))
+        columns = [
+            TableColumn("score", "ranking, bootstrap over works", "percent", ""),
+            TableColumn("paper", "bound, papers coloured", "percent", ""),
+            TableColumn("work", "bound, works coloured", "percent", ""),
+            TableColumn("colours", "colours: papers / works", "text", ""),
+            TableColumn("histogram", "V_hist, bootstrap over works", "share", ""),
+        ]
+        caption = (
+            "Bound: sqrt(chi ln(2/delta) / (2 |D|)) on both sides, chi colours, 95 %. V_hist is the histogram loss of "
+            "the same triples; smaller is better."
+        )
+        sizes = self.data.held_out
+        rows_complete = []
+        for title, unit in (("papers", sizes.paper), ("works", _number(sizes.works)[sizes.paper])):
+            counts = np.bincount(unit)
+            wide = 3 * math.sqrt(counts.max() * math.log(1 / 0.05) / (2 * len(sizes)))
+            printed = 3 * math.sqrt(math.log(1 / 0.05) / (2 * len(counts)))
+            cells = {
+                "n": Score(float(len(sizes))), "units": Score(float(len(counts))),
+                "largest": Score(float(counts.max())), "right": Score(wide), "printed": Score(printed),
+            }  # fmt: skip
+            rows_complete.append(TableRow(title, cells))
+        complete = Table(
+            "theorem", "Theorem 1, complete U-statistics",
+            [
+                TableColumn("n", "equations n", "number", ""), TableColumn("units", "units N", "number", ""),
+                TableColumn("largest", "largest unit", "number", ""),
+                TableColumn("right", "3 sqrt(max n_i ln(1/delta) / 2n)", "number", ""),
+                TableColumn("printed", "as printed, 3 sqrt(ln(1/delta) / 2N)", "number", ""),
+            ],
+            rows_complete, "Width of the one-sided 95 % bound. It says something only if it is well below 1.",
+        )  # fmt: skip
+        table = Table("statistics", "How sure are we", columns, rows, caption)
+        return ExperimentResult("statistics", "Statistics", [table, complete], facts=self.describe())
+
+    def make_equalities(self) -> ExperimentResult:
+        """Make the tables of the equalities."""
+        plain = [name for name in FINETUNINGS if "-batch-" not in name]
+        tables = []
+        for pair_set, title in SETS.items():
+            pairs = self.data.pairs.get(pair_set)
+            found = {name: self._score_recalls(name, pair_set) for name in plain} if pairs else {}
+            rows = [
+                TableRow(FINETUNINGS[name].title, cells, note=note) for name, one in found.items() if one
+                for cells, note in (one,)
+            ]  # fmt: skip
+            if pair_set == "equalities":
+                for name in RERANKED:
+                    reranked = try_to(lambda name=name: measure_reranking(self.runner, name))  # type: ignore[misc]
+                    if reranked:
+                        cells = self._compute_recalls(reranked, pair_set)
+                        rows.append(TableRow(f"{FINETUNINGS[name].title}, reranked by structure", cells))
+            if not rows or pairs is None:
+                continue
+            published = [self._convert_published(row) for row in EQUALITIES_ROWS[pair_set]]
+            caption = (
+                f"{2 * len(pairs.test):,} sides query for their partner among {2 * len(pairs.test) - 1:,}; "
+                f"{len(pairs.train):,} training pairs, {STEPS} steps of 1,024, learning rate chosen on "
+                f"{len(pairs.validation):,} pairs. 95 % intervals by bootstrap over works. The last three columns: "
+                "what the test code of the paper's graph network would print."
+            )
+            tables.append(Table(pair_set, title, [*_RECALLS, *_PRINTED], rows + published, caption))
+        sweep = []
+        for batch in SWEPT_BATCHES:
+            one = self._score_recalls(f"base-batch-{batch}", "equalities")
+            sweep += [TableRow(f"{batch:,}", one[0], note=one[1])] if one else []
+        if sweep:
+            caption = f"{SWEEP_STEPS:,} steps each, learning rates scaled with the square root of the batch."
+            tables.append(Table("batches", "Batch size at equal steps", _RECALLS, sweep, caption))
+        return ExperimentResult("equalities", "Equalities", tables, facts=self.describe())
+
+    def _score_recalls(self, name: str, pair_set: str) -> tuple[Cells, str] | None:
+        row = try_to(lambda: measure_finetuning(self.runner, name, pair_set))
+        if row is None:
+            return None
+        rate = row["choice"]["learning_rate"]
+        weights = f"{row['weights'] / 1e6:.1f} M weights, " if FINETUNINGS[name].network != BAG else ""
+        note = f"{weights}rate {rate:g}" if rate else f"{weights}no step was better than none"
+        return self._compute_recalls(row, pair_set), note
+
+    def _compute_recalls(self, row: Mapping[str, Any], pair_set: str) -> Cells:
+        clusters = self.data.pairs[pair_set].clusters
+        hits = {depth: unpack_bits(row["hits"][str(depth)], row["queries"]) for depth in DEPTHS}
+        cells: Cells = {
+            f"r{depth}": bootstrap_mean(found, clusters, resamples=self.resamples) for depth, found in hits.items()
+        }
+        printed = print_as_authors({depth: float(found.mean()) for depth, found in hits.items()})
+        return cells | {f"p{depth}": Score(value) for depth, value in printed.items()}
+
+    @staticmethod
+    def _convert_published(row: TableRow) -> TableRow:
+        """Put the paper's graph network, whose test alone had that flaw, into the columns of that test."""
+        if row.title != "Graph-CNN":
+            return row
+        return TableRow(row.title, {key.replace("r", "p"): score for key, score in row.cells.items()}, row.origin)
+
+
+def make_bitmaps_result(context: ExperimentContext, data: BitmapData, others: Mapping[str, Any]) -> ExperimentResult:
+    """Make the table of the bitmap CNN; `others` have vectors of the same held-out equations, by title."""
+    learned, held_out = data.draw_triples(context.scale.triples // 5)
+    tall = data.heights[held_out.trees].max(axis=0) > HEIGHT - 2
+    resamples, rows = context.scale.resamples, []
+
+    def make_cells(correct: Flags) -> Cells:
+        values = correct.astype(np.float64)
+        parts = {"test": None, "tall": tall, "low": ~tall}
+        return {key: held_out.compute_score(values, resamples, chosen) for key, chosen in parts.items()}
+
+    for name, settings in BITMAP_NETWORKS.items():
+        row = try_to(lambda name=name: measure_bitmaps(context, data, name))  # type: ignore[misc]
+        if row is not None:
+            train = Score(float(unpack_bits(row["train"], len(learned)).mean()))
+            cells = make_cells(unpack_bits(row["test"], len(held_out)))
+            rows.append(TableRow(settings.title, cells | {"train": train}))
+    rows += [TableRow(title, make_cells(held_out.find_correct(vectors))) for title, vectors in others.items()]
+    columns = [
+        TableColumn("test", "held out", "percent", ""), TableColumn("train", "own training papers", "percent", ""),
+        TableColumn("low", "held out, all formulas fit", "percent", ""),
+        TableColumn("tall", "held out, one is too tall", "percent", ""),
+    ]  # fmt: skip
+    caption = (
+        f"{len(held_out):,} triples of {len(data.test):,} held-out equations; trained on {len(data.train):,} others. A "
+        f"formula is too tall if it needs more than {HEIGHT - 2} pixels: in {tall.mean():.0%} of the triples."
+    )
+    return ExperimentResult("bitmaps", "Bitmap CNN", [Table("bitmaps", "Bitmap CNN", columns, rows, caption)])
+
+
+def try_to(measure: Callable[[], Row]) -> Row | None:
+    """Return a measurement, None if it was not made and cannot be made here."""
+    try:
+        return measure()
+    except BadInput:
+        return None
+
+
+def _keep(rows: Sequence[TableRow | None]) -> list[TableRow]:
+    return [row for row in rows if row is not None]
+
+
+def _number(names: Sequence[str]) -> Any:
+    return np.unique(np.array(names, object), return_inverse=True)[1]
