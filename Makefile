@@ -12,7 +12,7 @@ FETCHED := src/eqkin/mathml/katex.json src/eqkin/web/static/vendor/stix-two-math
 # Set-up is repeated when one of these changes, or when the files that building eqkin makes are gone.
 RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wildcard $(FETCHED)),$(FETCHED)),again)
 
-.PHONY: help demo test bench reproduce browser lint format clean again
+.PHONY: help demo test bench reproduce report browser lint format clean again
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -30,6 +30,9 @@ bench: $(VENV)/.dev ## measure speed, scale or load: make bench ARGS="search --l
 reproduce: $(VENV)/.dev ## repeat the paper's experiments: make reproduce LIBRARY=DIR (SMALL=1: in minutes, on the atlas)
 	$(if $(SMALL),NO_SERVE=1 $(BIN)/eqkin demo --library local/atlas)
 	$(RUN) reproduce all $(if $(SMALL),--small --library local/atlas --out local/reproduce,$(if $(LIBRARY),--library $(LIBRARY))) $(ARGS)
+
+report: $(VENV)/.dev ## write the tables of reproduce/results into docs/RESULTS.md and the other pages that show them
+	$(RUN) reproduce report
 
 # Tests in a browser are skipped where there is none. Continuous integration, as root on a Debian, gets one.
 browser:

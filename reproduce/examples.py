@@ -36,6 +36,7 @@ WORDS = {
     "Boltzmann": re.compile(r"\bboltzmann\b"),
 }
 _SEARCH_DEPTH, _SHOWN = 20, 10
+_COMMAND = re.compile(r"\\[a-zA-Z]*[ {}]*")
 _COLUMNS = [TableColumn(name, name, "text", "") for name in ("title", "words")]
 
 
@@ -49,7 +50,8 @@ def run_examples(context: ExperimentContext, library: LibraryFiles) -> Experimen
             for rank, hit in enumerate(engine.search(query, k=_SEARCH_DEPTH).hits, 1):
                 paper, text = hit.equation.paper, _read_texts(library, hit)
                 found = ", ".join(word for word, pattern in WORDS.items() if pattern.search(text))
-                rows.append(TableRow(str(rank), {"title": paper.title or paper.key, "words": found}))
+                name = _COMMAND.sub(" ", paper.title or paper.key).strip()
+                rows.append(TableRow(str(rank), {"title": name, "words": found}))
             places: dict[str, Score | str] = {}
             for word in WORDS:
                 ranks = [int(row.title) for row in rows if word in str(row.cells["words"]).split(", ")]

@@ -178,6 +178,22 @@ def test_unwritable_output_is_one_line_and_closed_pipe_is_fine(tmp_path: Path) -
     assert json.loads(piped.stdout)["status"] == "converted"
 
 
+def test_export_writes_citations_and_pairs_of_sides(tmp_path: Path) -> None:
+    (tmp_path / "paper.tex").write_text(
+        r"\documentclass{article}\begin{document}\[ a + b + c + d + e = f + g + h + i + j \]"
+        r"\begin{thebibliography}{9}\bibitem{x} arXiv:1706.03762\end{thebibliography}\end{document}"
+    )
+    library = str(tmp_path / "library")
+    assert runner.invoke(app, ["add", str(tmp_path / "paper.tex"), "--library", library, "--no-index"]).exit_code == 0
+    (citation,) = map(
+        json.loads, runner.invoke(app, ["export", "--citations", "--library", library]).stdout.splitlines()
+    )
+    assert citation["cites"] == "1706.03762"
+    (pair,) = map(json.loads, runner.invoke(app, ["export", "--equalities", "--library", library]).stdout.splitlines())
+    assert pair["sign"] == "=" and pair["id"] == f"{citation['paper']}#0"
+    assert "<mi>a</mi>" in pair["left"] and "<mi>j</mi>" in pair["right"]
+
+
 def test_export_is_complete_or_absent(tmp_path: Path) -> None:
     library = str(tmp_path / "library")
     runner.invoke(app, ["add", "atlas:", "--library", library])

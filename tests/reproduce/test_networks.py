@@ -83,7 +83,7 @@ def test_one_negative_per_anchor_changes_only_the_similarity():
 def test_networks_differ_only_in_what_they_vary():
     full, other = NETWORKS["full"], NETWORKS["no-masking"]
     assert replace(other, title=full.title, changes={}) == full
-    assert (full.triplets, full.fixed, full.negatives) == (10_000_000, 1_000_000, "field")
+    assert (full.triplets, full.fixed, full.negatives) == (5_000_000, 250_000, "field")
     graph, transformer = NETWORKS["graph"], NETWORKS["transformer"]
     assert replace(transformer, kind="graph", title=graph.title) == graph
 
@@ -91,7 +91,7 @@ def test_networks_differ_only_in_what_they_vary():
 def test_small_run_scales_all_presentations_down():
     context = ExperimentContext(ResultCache(None), SCALE)  # type: ignore[arg-type]
     ratio = FULL_SCALE.triplets / SCALE.triplets
-    assert NETWORKS["full"].make_recipe(context).triplets == round(10_000_000 / ratio)
+    assert NETWORKS["full"].make_recipe(context).triplets == round(5_000_000 / ratio)
     assert NETWORKS["full"].make_recipe(ExperimentContext(ResultCache(None))).batch == 128  # type: ignore[arg-type]
 
 

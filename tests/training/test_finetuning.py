@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from reproduce.towers import BagTower, LinearTower, TransformerTower
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, TrainingFailed
 from eqkin.evaluation.measures import compute_mrr, compute_partner_ranks
 from eqkin.training.finetuning import FinetuningConfig, GraphTower, finetune
 from eqkin.trees import Vocabulary
-from reproduce.towers import BagTower, LinearTower, TransformerTower
 from reproduce.transformer import TransformerNetwork, TransformerShape, TreeSequences
 from tests.encoder.models import random_model
 from tests.training.corpora import some_trees

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -137,6 +138,10 @@ def export(
             help="Write all trees to one file for `eqkin train` instead; compressed if FILE ends in .zst.",
         ),
     ] = None,
+    citations: Annotated[bool, typer.Option("--citations", help="Write citations instead: paper, cited id.")] = False,
+    equalities: Annotated[
+        bool, typer.Option("--equalities", help="Write pairs of sides of equalities and inequalities instead.")
+    ] = False,
 ) -> None:
     """Write a library's equations as JSON lines: LaTeX, MathML, paper, section, and the surrounding text.
 
@@ -147,7 +152,10 @@ def export(
         eqkin export --no-mathml | head -3
 
         eqkin export --forest corpus.zst
+
+        eqkin export --citations --out citations.jsonl
     """
+    from eqkin.library.queries import list_citations
     from eqkin.library.records import export_equations
     from eqkin.storage import write_stream
 
@@ -155,7 +163,15 @@ def export(
         if forest:
             _export_corpus(opened, forest)
             return
-        lines = (orjson.dumps(equation) + b"\n" for equation in export_equations(opened, failed=failed, mathml=mathml))
+        records: Iterable[dict[str, Any]] = export_equations(opened, failed=failed, mathml=mathml)
+        if citations:
+            records = ({"paper": paper, "cites": cited} for paper, cited in list_citations(opened))
+        elif equalities:
+            from eqkin.evaluation.equalities import export_pairs
+            from eqkin.training.data import Corpus
+
+            records = export_pairs(Corpus.from_library(opened))
+        lines = (orjson.dumps(record) + b"\n" for record in records)
         if out:
             write_stream(out, lines)
         else:

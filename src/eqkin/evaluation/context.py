@@ -36,8 +36,8 @@ class ExperimentScale:
 
 FULL_SCALE = ExperimentScale()
 SMALL_SCALE = ExperimentScale(
-    triplets=500, triples=2_000, width=32, transformer_layers=1, fasttext_epochs=1, bitmaps=100, pairs=200, epochs=1, depth=100,
-    distractors=100, searches=5, resamples=200,
+    triplets=500, triples=2_000, width=32, transformer_layers=1, fasttext_epochs=1, bitmaps=100, pairs=200, epochs=1,
+    depth=100, distractors=100, searches=5, resamples=200,
 )  # fmt: skip
 
 

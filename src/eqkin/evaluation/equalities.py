@@ -1,4 +1,4 @@
-"""Equalities and inequalities as pairs of sides (paper, section 6.5): what models are finetuned and tested on.
+"""Equalities and inequalities as pairs of sides (paper, section 6.4): what models are finetuned and tested on.
 
 The paper splits LaTeX with regular expressions; here trees are split at relation signs. The rules were fixed before
 anything was measured on the pairs:
@@ -22,7 +22,7 @@ All pairs of a work (a book, a repository) are in the same part of every split.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
@@ -35,6 +35,7 @@ import numpy.typing as npt
 from eqkin.errors import BadInput
 from eqkin.training.data import Corpus
 from eqkin.trees import Forest
+from eqkin.trees.mathml import to_mathml, to_node
 from eqkin.trees.normal import ROW_TAGS, label_nodes
 
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -292,6 +293,16 @@ class NeighbouringSides:
         statements = np.stack([self.sides.origin[fitting], self.statement[fitting]], axis=1)
         pairs = self.sides.select(fitting[np.unique(statements, axis=0, return_index=True)[1]])
         return pairs.select(_find_distinct(pairs.forest))
+
+
+def export_pairs(corpus: Corpus) -> Iterator[dict[str, str]]:
+    """Yield the pairs of the set "relations": the equation's id, the sign, and both sides as MathML."""
+    neighbours = NeighbouringSides.read(corpus.forest)
+    for name, kind in {"=": NodeKind.EQUAL, "<": NodeKind.LESS, ">": NodeKind.GREATER}.items():
+        pairs = neighbours.select_pairs(frozenset({kind}))
+        for pair, origin in enumerate(pairs.origin.tolist()):
+            left, right = (to_mathml(to_node(pairs.forest, tree)) for tree in (pair, len(pairs) + pair))
+            yield {"id": corpus.get_equation_id(origin), "sign": name, "left": left, "right": right}
 
 
 def _find_distinct(forest: Forest) -> Integers:

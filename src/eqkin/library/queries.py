@@ -106,6 +106,11 @@ def list_equation_sources(library: LibraryFiles) -> list[tuple[str, int, int, st
     )
 
 
+def list_citations(library: LibraryFiles) -> list[tuple[str, str]]:
+    """Return paper's key and cited id of every citation, in order."""
+    return _select(library, "SELECT p.key, c.cited FROM citations c JOIN papers p ON p.id = c.paper ORDER BY 1, 2")
+
+
 def read_sections(library: LibraryFiles, ids: Iterable[int]) -> dict[int, tuple[str, str]]:
     """Return heading and prose of sections by their ids."""
     wanted = orjson.dumps(list(map(int, ids))).decode()

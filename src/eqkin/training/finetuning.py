@@ -1,4 +1,4 @@
-"""Finetuning: train an encoder to find the right side of an equality from the left (paper, section 6.5).
+"""Finetuning: train an encoder to find the right side of an equality from the left (paper, section 6.4).
 
 All combinations of candidates and learning rates are tried, and the best state on validation pairs is kept, which may
 be the initial one.

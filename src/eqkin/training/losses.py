@@ -129,7 +129,7 @@ class _HistogramFunction(torch.autograd.Function):
 
 
 class InfoNCELoss(nn.Module):
-    r"""InfoNCE (van den Oord et al. 2018; paper, section 6.5): find the right side among all right sides of a batch.
+    r"""InfoNCE (van den Oord et al. 2018; paper, section 6.4): find the right side among all right sides of a batch.
 
     $$ \ell = -\frac{1}{m} \sum_i \log \frac{\exp(s_{ii} / \tau)}{\sum_j \exp(s_{ij} / \tau)} $$
 
