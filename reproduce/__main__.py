@@ -33,6 +33,10 @@ JudgedFolders = Annotated[list[Path] | None, typer.Option("--judged", metavar="D
 LabelledFiles = Annotated[
     list[Path] | None, typer.Option("--labelled", metavar="FILE", help="A labelled set; repeatable.")
 ]
+Records = Annotated[
+    list[Path] | None,
+    typer.Option("--records", metavar="FILE", help="Documents as JSON lines, to resolve citations; repeatable."),
+]
 BenchmarkFiles = Annotated[
     list[Path] | None,
     typer.Option("--benchmark", metavar="FILE", help="Output of `python -m benchmarks --json NAME`; repeatable."),
@@ -46,10 +50,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="
 def networks(
     library: LibraryFolder,
     corpus: CorpusFile = None,
-    records: Annotated[
-        list[Path] | None,
-        typer.Option("--records", metavar="FILE", help="Documents as JSON lines, to resolve their citations."),
-    ] = None,
+    records: Records = None,
     labelled_sets: LabelledFiles = None,
     names: Annotated[str, typer.Option("--names", metavar="NAMES", help="Some networks.", show_default="all")] = "",
     measured: Annotated[bool, typer.Option("--measured", help="Train nothing: tables of what was measured.")] = False,
@@ -163,7 +164,7 @@ def study(
     library: LibraryFolder,
     names: Systems = _LARGE,
     corpus: FitCorpus = None,
-    held_out: Annotated[bool, typer.Option("--held-out", help="Search only the half that networks never saw.")] = False,
+    held_out: Annotated[bool, typer.Option("--held-out", help="Search only works that no network saw.")] = False,
     out: CacheFolder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
@@ -201,10 +202,7 @@ def speed(
 @app.command()
 def data(
     library: LibraryFolder,
-    records: Annotated[
-        list[Path] | None,
-        typer.Option("--records", metavar="FILE", help="Documents as JSON lines, to resolve their citations."),
-    ] = None,
+    records: Records = None,
     out: CacheFolder = DEFAULT_FOLDER,
 ) -> None:
     """Count papers, equations, fields and characters of a library, as in the paper's section on its data."""

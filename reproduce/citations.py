@@ -40,7 +40,8 @@ def read_records(paths: Iterable[Path]) -> Iterator[dict[str, Any]]:
             if path.suffix == ".zst":
                 decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 31)
                 stream = decompressor.stream_reader(file, read_across_frames=True)
-            yield from map(json.loads, io.TextIOWrapper(stream, "utf-8"))
+            with io.TextIOWrapper(stream, "utf-8") as lines:
+                yield from map(json.loads, lines)
 
 
 def find_citations(records: Iterable[dict[str, Any]]) -> dict[str, set[tuple[str, str]]]:

@@ -12,9 +12,6 @@ first hit, so that a query could find its own copy. A system with recalls r prin
 
 by that protocol: a query has c ~ Poisson(1) copies, it is first among them with probability 1 / (c + 1), and otherwise
 it is counted as found.
-
-eqkin, which the paper does not have, adds structural overlap and reranks (`reproduce.reranking`), here the vectors of
-any network.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ import copy
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +28,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eqkin.encoder.tree_ops import TreeBatch, average_trees
-from eqkin.errors import BadInput
 from eqkin.evaluation.cache import compute_digest
 from eqkin.evaluation.context import FULL_SCALE
 from eqkin.evaluation.equalities import PairSet
@@ -41,7 +37,6 @@ from eqkin.training.finetuning import FinetuningConfig, GraphTower, Integers, To
 from eqkin.trees import Forest
 from eqkin.trees.normal import label_nodes
 from reproduce.networks import NETWORKS, NetworkRunner, TrainedNetwork
-from reproduce.reranking import EmbeddedSides, describe_structure_settings, rank_with_structure
 from reproduce.transformer import TransformerNetwork, TreeSequences
 from reproduce.triples import pack_bits
 
@@ -104,7 +99,6 @@ FINETUNINGS: dict[str, Finetuning] = {
         for batch in SWEPT_BATCHES
     },
 }  # fmt: skip
-RERANKED = ("eqkin-head", "graph-head", "transformer-head")  # whose vectors are kept
 ON_ALL_SETS = ("graph-head", "transformer-head", BAG)
 
 
@@ -222,35 +216,11 @@ def measure_finetuning(runner: NetworkRunner, name: str, pair_set: str = "equali
             lambda message: context.log(f"{pair_set}: {name}: {message}"),
         )  # fmt: skip
         vectors = tower.compute_vectors(pairs.get_sides(pairs.test).T.ravel())
-        if name in RERANKED and pair_set == "equalities":
-            checked = tower.compute_vectors(pairs.get_sides(pairs.validation).T.ravel())
-            context.cache.get_or_encode(name, key, lambda: np.concatenate([checked, vectors]))
         weights = sum(parameter.numel() for parameter in tower.parameters())
         ranks = _pack_ranks(compute_partner_ranks(vectors))
         return {"finetuning": name, "set": pair_set, **ranks, "choice": choice.to_dict(), "weights": weights}
 
     return context.cache.get_or_measure("equalities", key, measure)
-
-
-def measure_reranking(runner: NetworkRunner, name: str) -> dict[str, Any]:
-    """Rerank the kept vectors of one of `RERANKED` by structure, or return the cached measurement."""
-    pairs, context = runner.data.pairs["equalities"], runner.context
-    key, _ = _describe(runner, name, pairs)
-
-    def fail() -> NoReturn:
-        raise BadInput(f"the vectors of {name} are not in {context.cache.folder}")
-
-    def measure() -> dict[str, Any]:
-        vectors = context.cache.get_or_encode(name, key, fail)
-        sides = [pairs.get_sides(part).T.ravel() for part in (pairs.validation, pairs.test)]
-        parts = np.split(vectors, [len(sides[0])])
-        check, test = (
-            EmbeddedSides(pairs.pairs.forest.select(one), part) for one, part in zip(sides, parts, strict=True)
-        )
-        ranks, chosen = rank_with_structure(check, test)
-        return {"finetuning": name, **_pack_ranks(ranks), "choice": chosen}
-
-    return context.cache.get_or_measure("reranking", key | {"structure": describe_structure_settings()}, measure)
 
 
 def list_finetunings(network: str) -> list[tuple[str, str]]:

@@ -91,10 +91,9 @@ def _vary(title: str, settings: Mapping[str, Any], **changes: str) -> NetworkSet
     return NetworkSettings(title, changes, **settings)
 
 
-# A quarter of the paper's subset: a quarter of its equations and triplets, as many epochs.
-_PAPER: dict[str, Any] = {"triplets": 5_000_000, "fixed": 250_000, "negatives": "field", "share": 0.25}
+_PAPER: dict[str, Any] = {"triplets": 10_000_000, "fixed": 1_000_000, "negatives": "field"}
 _FRESH = _PAPER | {"fixed": 0}
-_SUBSET = _PAPER | {"subset": ML, "share": 1.0, "triplets": 2_000_000, "fixed": 100_000}
+_SUBSET = _PAPER | {"subset": ML, "triplets": 2_500_000, "fixed": 250_000}
 _EQUAL = {"contexts": "paper", "batch": "256", "learning_rate": "3e-4", "transpositions": "0"}
 _EQUAL_DATA: dict[str, Any] = {"triplets": 1_500_000, "unit": True}
 _OWN: dict[str, Any] = {"recipe": "eqkin", "triplets": 3_000_000}

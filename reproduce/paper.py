@@ -22,13 +22,11 @@ from reproduce.equalities import (
     BAG,
     DEPTHS,
     FINETUNINGS,
-    RERANKED,
     SETS,
     STEPS,
     SWEEP_STEPS,
     SWEPT_BATCHES,
     measure_finetuning,
-    measure_reranking,
     print_as_authors,
 )
 from reproduce.networks import ML, NETWORKS, TRIPLE_SETS, NetworkRunner
@@ -41,10 +39,10 @@ Cells = dict[str, Score | str]
 ATLAS = "atlas"
 VARIANTS = ("full", "no-histogram", "no-masking", "no-augmentation")
 REGIMES = {  # how the full model is trained: networks with and without augmentation
-    "250,000 triplets in 20 epochs, negatives of the field": ("full", "no-augmentation"),
-    "5 M fresh triplets, negatives of the field": ("full-fresh", "no-augmentation-fresh"),
-    "5 M fresh triplets, all works, negatives of any field": ("base", "base-no-augmentation"),
-    "machine learning only, 100,000 triplets in 20 epochs": ("ml", "ml-no-augmentation"),
+    "1 M triplets in 10 epochs, negatives of the field": ("full", "no-augmentation"),
+    "10 M fresh triplets, negatives of the field": ("full-fresh", "no-augmentation-fresh"),
+    "5 M fresh triplets, negatives of any field": ("base", "base-no-augmentation"),
+    "machine learning only, 250,000 triplets in 10 epochs": ("ml", "ml-no-augmentation"),
 }
 FORMULAS = ("base", "complete-trees", "own-negatives", "citations")
 SIZES = ("paper-10", "paper-30", "base", "eqkin-10", "eqkin-30", "eqkin")
@@ -86,7 +84,10 @@ class PaperTables:
         if correct is None or triples is None or (minus and other is None):
             return None
         values = correct.astype(np.float64) if other is None else 100.0 * (correct.astype(np.float64) - other)
-        return triples.compute_score(values, self.resamples, chosen)
+        score = triples.compute_score(values, self.resamples, chosen)
+        if other is None or score.low is None or score.high is None:
+            return score
+        return Score(round(score.value, 1), round(score.low, 1), round(score.high, 1))
 
     def score_all(self, name: str, minus: str = "") -> Cells:
         """Compute the scores of all sets of triples."""
@@ -122,24 +123,13 @@ class PaperTables:
         ]
         caption = (
             "Share of held-out triples ranked correctly, and labelled equations of the atlas by cosine. Networks: one "
-            "seed, 250,000 fixed triplets of an eighth of the works, 20 epochs, negatives of the anchor's field. "
+            "seed, 1 M fixed triplets of half of the works, 10 epochs, negatives of the anchor's field. "
             "Brackets: 95 %, bootstrap over works, or labels. The paper's rows are of its own machine-learning papers."
         )
         rows = [self.make_row(name) for name in VARIANTS]
+        for name in ("ml", "ml-no-augmentation"):
+            rows.append(self.make_row(name, note="trained on machine learning only, 250,000 triplets"))
         tables = [Table("ablation", "Ablation", [*_TRIPLES, *_LABELLED], _keep(rows) + paper, caption)]
-        differences = []
-        for name in VARIANTS[1:]:
-            cells = self.score_all(name, minus="full")
-            differences += [TableRow(NETWORKS[name].title, cells)] if cells else []
-        full = {row.title: row.cells["ranking"] for row in ABLATION_ROWS}
-        for title, score in list(full.items())[1:4]:
-            first = full["Full model"]
-            if isinstance(score, Score) and isinstance(first, Score):
-                change = Score(round(100 * (score.value - first.value), 1))
-                differences.append(TableRow(title, {ML: change}, PAPER))
-        columns = [TableColumn(kind, title, "number", "") for kind, title in TRIPLE_SETS.items()]
-        caption = "Points more or less than the full model on the same triples; 95 % intervals by bootstrap over works."
-        tables.append(Table("ablation-differences", "Without a part", columns, differences, caption))
         return ExperimentResult(
             "ablation", "Ablation", [*tables, self._make_kinds(), self._make_augmentation()], facts=self.describe()
         )
@@ -173,7 +163,7 @@ class PaperTables:
             for key in ("accuracy", "labelled_ranking"):
                 one, other = self.get_labelled(without).get(key), self.get_labelled(name).get(key)
                 if isinstance(one, Score) and isinstance(other, Score):
-                    cells[key] = Score(100 * (one.value - other.value))
+                    cells[key] = Score(round(100 * (one.value - other.value), 1))
             found = {key: score for key, score in cells.items() if score is not None}
             rows += [TableRow(title, found)] if found else []
         columns = [
@@ -186,7 +176,7 @@ class PaperTables:
             "Each row is one way of training; columns with \"without\" are points more or less without augmentation. "
             "Labelled differences have no interval."
         )  # fmt: skip
-        return Table("augmentation", "Does augmentation help?", columns, rows, caption)
+        return Table("augmentation", "Without augmentation", columns, rows, caption)
 
     def make_formulas(self) -> ExperimentResult:
         """Make the table of what the printed formulas change, and citations."""
@@ -310,12 +300,6 @@ class PaperTables:
                 TableRow(FINETUNINGS[name].title, cells, note=note) for name, one in found.items() if one
                 for cells, note in (one,)
             ]  # fmt: skip
-            if pair_set == "equalities":
-                for name in RERANKED:
-                    reranked = try_to(lambda name=name: measure_reranking(self.runner, name))  # type: ignore[misc]
-                    if reranked:
-                        cells = self._compute_recalls(reranked, pair_set)
-                        rows.append(TableRow(f"{FINETUNINGS[name].title}, reranked by structure", cells))
             if not rows or pairs is None:
                 continue
             published = [self._convert_published(row) for row in EQUALITIES_ROWS[pair_set]]

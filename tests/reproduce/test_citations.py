@@ -11,7 +11,7 @@ RECORDS = [
         "doc_id": "b", "title": "On the spectra of large random graphs", "latex": r"Text. \begin{thebibliography}{9}"
         r"\bibitem{x} Nobody, \emph{Attention} arXiv:1706.03762", "arxiv_ids_cited": ["1706.03762v2"],
     },
-    {"doc_id": "c", "title": "C", "latex": r"\bibitem{y} B. On the {S}pectra of large random graphs. 2019.\newblock"},
+    {"doc_id": "c", "title": "C", "latex": r"\bibitem{y} B. On the Spectra of large random graphs. 2019.\newblock"},
     {"doc_id": "d", "title": "D", "latex": "On the spectra of large random graphs, in running text, is no citation"},
 ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Pairs of sides: splits by work, structural overlap, finetuned models."""
+"""Pairs of sides: splits by work, finetuned models."""
 
 import numpy as np
 import pytest
@@ -7,14 +7,11 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.evaluation.equalities import PairSet, split_by_work
 from eqkin.evaluation.finetune import finetune_model
-from eqkin.search.features import extract_features, normalise_by_length
 from eqkin.statistics import Score
 from eqkin.training.finetuning import FinetuningConfig
 from eqkin.trees import Vocabulary
-from reproduce.reranking import EmbeddedSides, StructureOverlap, rank_with_structure
 from tests.encoder.models import random_model
-from tests.evaluation.pairs import corpus_of_equalities, side
-from tests.trees.strategies import build
+from tests.evaluation.pairs import corpus_of_equalities
 
 
 def test_pair_split_keeps_pairs_of_a_work_together():
@@ -52,29 +49,6 @@ def test_pair_split_rejects_too_few_works_and_unknown_sets():
 
 def test_pair_split_limits_number_of_pairs():
     assert len(PairSet.split(corpus_of_equalities(), "relations", 50).pairs) == 50
-
-
-def test_structure_overlap_equals_that_of_the_engine():
-    forest = PairSet.split(corpus_of_equalities(), "equalities", 30).pairs.forest
-    profiles = extract_features(forest)
-    found = StructureOverlap(forest)(slice(3, 8))
-    for row, at in zip(found, range(3, 8), strict=True):
-        common = profiles.select(np.array([at])).compute_overlaps(profiles).sum(axis=0)
-        weight = profiles.norms.sum(axis=0)
-        np.testing.assert_allclose(row, normalise_by_length(common, weight[at], weight), rtol=1e-4)
-    assert np.array_equal(StructureOverlap(forest).scale(2.0)(slice(0, 2)), 2 * StructureOverlap(forest)(slice(0, 2)))
-    assert StructureOverlap(forest).scale(0) is None
-
-
-def test_structure_weight_is_chosen_on_validation_sides():
-    forest = build([("mrow", "", "", side("abcdefghijkl", [at, at + 1, at + 2])) for at in range(8)]).canonicalise()
-    twice = forest.select(np.tile(np.arange(8), 2))  # the other side is the same formula
-    right = np.eye(8, dtype=np.float32)[np.tile(np.arange(8), 2)]
-    misled = np.roll(right, 1, axis=0)[np.concatenate((np.arange(8), 8 + (np.arange(8) + 3) % 8))]
-    found, choice = rank_with_structure(EmbeddedSides(twice, right), EmbeddedSides(twice, right))
-    assert (found == 0).all() and choice == {"counted": 0, "score_with_counted": 1}
-    found, choice = rank_with_structure(EmbeddedSides(twice, misled), EmbeddedSides(twice, right))
-    assert choice["counted"] > 1 and (found == 0).all()
 
 
 def test_finetune_model_improves_recall_and_can_be_loaded(tmp_path):

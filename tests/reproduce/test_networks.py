@@ -19,7 +19,7 @@ from eqkin.evaluation.formulas import NamedFormulas
 from eqkin.evaluation.labelled import LabelledSet
 from eqkin.training.objective import build_objective, build_training_data
 from eqkin.trees import Vocabulary
-from reproduce.equalities import FINETUNINGS, list_finetunings, measure_finetuning, measure_reranking, print_as_authors
+from reproduce.equalities import FINETUNINGS, list_finetunings, measure_finetuning, print_as_authors
 from reproduce.networks import NETWORKS, ExperimentData, NetworkRunner, VariantObjective, measure_labels
 from reproduce.paper import PaperTables
 from tests.evaluation.formulas import formulas
@@ -83,7 +83,7 @@ def test_one_negative_per_anchor_changes_only_the_similarity():
 def test_networks_differ_only_in_what_they_vary():
     full, other = NETWORKS["full"], NETWORKS["no-masking"]
     assert replace(other, title=full.title, changes={}) == full
-    assert (full.triplets, full.fixed, full.negatives) == (5_000_000, 250_000, "field")
+    assert (full.triplets, full.fixed, full.negatives) == (10_000_000, 1_000_000, "field")
     graph, transformer = NETWORKS["graph"], NETWORKS["transformer"]
     assert replace(transformer, kind="graph", title=graph.title) == graph
 
@@ -91,7 +91,7 @@ def test_networks_differ_only_in_what_they_vary():
 def test_small_run_scales_all_presentations_down():
     context = ExperimentContext(ResultCache(None), SCALE)  # type: ignore[arg-type]
     ratio = FULL_SCALE.triplets / SCALE.triplets
-    assert NETWORKS["full"].make_recipe(context).triplets == round(5_000_000 / ratio)
+    assert NETWORKS["full"].make_recipe(context).triplets == round(10_000_000 / ratio)
     assert NETWORKS["full"].make_recipe(ExperimentContext(ResultCache(None))).batch == 128  # type: ignore[arg-type]
 
 
@@ -130,13 +130,6 @@ def test_tables_leave_out_what_is_not_measured(runner):
     statistics = tables.make_statistics()
     assert [table.name for table in statistics.tables] == ["statistics", "theorem"]
     assert tables.make_sizes().tables[0].rows and tables.make_formulas().tables
-
-
-def test_reranking_uses_the_kept_vectors(runner):
-    row = measure_reranking(runner, "graph-head")
-    assert row["queries"] == measure_finetuning(runner, "graph-head")["queries"] and "counted" in row["choice"]
-    with pytest.raises(BadInput, match="are not in"):
-        measure_reranking(runner, "eqkin-head")
 
 
 def test_every_finetuning_belongs_to_a_network():
