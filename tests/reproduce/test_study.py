@@ -85,7 +85,7 @@ def cell(result: ExperimentResult, table: str, row: str, column: str):
 
 
 def test_study_measures_equal_those_of_known_lists(context, library):
-    result, _ = run_study(context, library, [Command(), Longest()], QUERIES, baseline="longest")
+    result = run_study(context, library, [Command(), Longest()], QUERIES, baseline="longest")
     # both formulas that can be answered find their 40 kin first
     assert cell(result, "study", Command.title, "p10").value == pytest.approx(2 / 3)
     assert cell(result, "study", Command.title, "p100").value == pytest.approx(2 / 3 * 0.4)
@@ -99,7 +99,7 @@ def test_study_measures_equal_those_of_known_lists(context, library):
 
 
 def test_study_means_have_intervals_and_the_papers_rows_follow(context, library):
-    result, _ = run_study(context, library, [Command(), Longest()], QUERIES, baseline="longest")
+    result = run_study(context, library, [Command(), Longest()], QUERIES, baseline="longest")
     scores = result.tables[0]
     assert [row for row in scores.rows if row.origin == PAPER] == STUDY_ROWS
     for row in scores.rows:
@@ -114,7 +114,7 @@ def test_study_allows_a_system_called_paper(context, library):
     system.name = "paper"
     printed = next(row for row in STUDY_QUERIES if row.title == "policy gradient")
     asked = [replace(QUERIES[0], keywords=("sums", printed.title))]
-    result, _ = run_study(context, library, [system], asked)
+    result = run_study(context, library, [system], asked)
     (table,) = [table for table in result.tables if table.name == "study-queries"]
     assert len({column.key for column in table.columns}) == len(table.columns)
     shown = {column.title: table.rows[0].cells.get(column.key) for column in table.columns}
@@ -123,14 +123,14 @@ def test_study_allows_a_system_called_paper(context, library):
 
 
 def test_queries_table_is_sorted_and_notes_queries_without_answers(context, library):
-    result, _ = run_study(context, library, [Command()], QUERIES)
+    result = run_study(context, library, [Command()], QUERIES)
     (table,) = [table for table in result.tables if table.name == "study-queries"]
     assert [row.title for row in table.rows] == ["sums", "roots of something", "quokka"]
     assert [row.note for row in table.rows] == ["", "", "no equation of the library is relevant"]
 
 
 def test_random_order_has_the_relevant_share(context, library):
-    result, _ = run_study(context, library, [Command()], QUERIES)
+    result = run_study(context, library, [Command()], QUERIES)
     assert cell(result, "study", RANDOM_TITLE, "p10").value == pytest.approx(2 / 3 * 40 / 123)
     assert cell(result, "study-queries", "sums", "chance").value == pytest.approx(40 / 123)
 
@@ -139,11 +139,11 @@ def test_study_ranks_and_judges_once(context, library):
     said = []
     context = replace(context, log=said.append)
     first, again = Longest(), Longest()
-    one, _ = run_study(context, library, [first], QUERIES)
+    one = run_study(context, library, [first], QUERIES)
     assert first.asked == 1
     assert any("sections for keywords" in line for line in said)
     said.clear()
-    assert run_study(context, library, [again], QUERIES)[0] == one
+    assert run_study(context, library, [again], QUERIES) == one
     assert again.asked == 0
     assert said == []
 
