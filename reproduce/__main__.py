@@ -60,8 +60,7 @@ def networks(
 ) -> None:
     """Train the networks of ablation, formulas, data size and equalities, and finetune them.
 
-    In full these are 28 networks: half an hour on a GPU, weeks without. Each measurement is kept as its own file, so
-    that several machines can share the work; the last one makes the tables.
+    In full these are 27 networks: about an hour on a GPU, weeks without. Each measurement is kept as its own file.
     """
     require_torch()
     from eqkin.evaluation.labelled import load_atlas_set, read_labelled

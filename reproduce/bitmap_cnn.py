@@ -54,8 +54,6 @@ class BitmapSettings:
 BITMAP_NETWORKS = {
     "scaled": BitmapSettings("Scaled down", False, 2_000_000),
     "cropped": BitmapSettings("Cropped", True, 2_000_000),
-    "scaled-long": BitmapSettings("Scaled down, 10 M triplets", False, 10_000_000),
-    "cropped-long": BitmapSettings("Cropped, 10 M triplets", True, 10_000_000),
 }
 
 

@@ -198,11 +198,6 @@ def _describe(runner: NetworkRunner, name: str, pairs: PairSet) -> tuple[dict[st
     return key | {"setting": asdict(setting), "config": config.to_dict(), "network": network}, config
 
 
-def _pack_ranks(ranks: Integers) -> dict[str, Any]:
-    hits = {str(depth): pack_bits(find_hits(ranks, depth) > 0) for depth in DEPTHS}
-    return {"queries": len(ranks), "hits": hits}
-
-
 def measure_finetuning(runner: NetworkRunner, name: str, pair_set: str = "equalities") -> dict[str, Any]:
     """Finetune one of `FINETUNINGS` on a set of pairs and measure it, or return the cached measurement."""
     setting, pairs, context = FINETUNINGS[name], runner.data.pairs[pair_set], runner.context
@@ -217,8 +212,10 @@ def measure_finetuning(runner: NetworkRunner, name: str, pair_set: str = "equali
         )  # fmt: skip
         vectors = tower.compute_vectors(pairs.get_sides(pairs.test).T.ravel())
         weights = sum(parameter.numel() for parameter in tower.parameters())
-        ranks = _pack_ranks(compute_partner_ranks(vectors))
-        return {"finetuning": name, "set": pair_set, **ranks, "choice": choice.to_dict(), "weights": weights}
+        ranks = compute_partner_ranks(vectors)
+        hits = {str(depth): pack_bits(find_hits(ranks, depth) > 0) for depth in DEPTHS}
+        facts = {"finetuning": name, "set": pair_set, "choice": choice.to_dict(), "weights": weights}
+        return facts | {"queries": len(ranks), "hits": hits}
 
     return context.cache.get_or_measure("equalities", key, measure)
 

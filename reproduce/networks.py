@@ -10,8 +10,9 @@ of the masked trees and all anchors meet all negatives. "Fixed" triplets are see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -328,8 +329,7 @@ class NetworkRunner:
             objective = VariantObjective(recipe, prepared, dtype, settings)
         fast = device.type == "cuda"
         trainer = RecipeTrainer(recipe, prepared, compiled=fast, captured=fast, objective=objective)
-        report = self._make_reporter(name)
-        trainer.on_progress = lambda state: report(state.step, state.steps, state.losses["loss"])
+        trainer.on_progress = lambda state: self._log(name, state.step, state.steps, state.losses["loss"])
         trainer.train()
         facts |= {"losses": trainer.last_losses, "seconds": trainer.seconds, "contexts": prepared.sampler.shares}
         weights = {key: tensor.float().cpu().numpy() for key, tensor in trainer.network.state_dict().items()}
@@ -341,20 +341,12 @@ class NetworkRunner:
         trees = TreeSequences(corpus.forest, vocabulary, shape.longest, self.device)
         sampler: Any = self._make_sampler(NETWORKS[name], corpus, recipe)
         objective = TransformerObjective(recipe, shape, trees, sampler)
-        loss = train_module(objective, objective.compute_loss, recipe.optimizer, progress=self._make_reporter(name))
+        loss = train_module(objective, objective.compute_loss, recipe.optimizer, progress=partial(self._log, name))
         facts |= {"losses": {"loss": loss}, "contexts": sampler.shares}
         return TrainedNetwork(objective.network.eval(), vocabulary, NETWORKS[name], facts)
 
-    def _make_reporter(self, name: str) -> Callable[[int, int, float], None]:
-        shown = -1
-
-        def report(step: int, steps: int, loss: float) -> None:
-            nonlocal shown
-            if 10 * step // steps > shown:
-                shown = 10 * step // steps
-                self.context.log(f"{name}: step {step:,} of {steps:,}, loss {loss:.3f}")
-
-        return report
+    def _log(self, name: str, step: int, steps: int, loss: float) -> None:
+        self.context.log(f"{name}: step {step:,} of {steps:,}, loss {loss:.3f}")
 
     def measure(self, name: str) -> dict[str, Any]:
         """Measure a network on held-out triples and labelled equations, or return the cached measurement."""

@@ -1,12 +1,9 @@
-"""Tables of the experiments with networks: ablation, formulas, citations, data size, statistics and equalities.
-
-Rows that are not measured yet are left out, so that tables can be made while networks are still being trained.
-"""
+"""Tables of the experiments with networks; rows that are not measured yet are left out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -129,7 +126,7 @@ class PaperTables:
         rows = [self.make_row(name) for name in VARIANTS]
         for name in ("ml", "ml-no-augmentation"):
             rows.append(self.make_row(name, note="trained on machine learning only, 250,000 triplets"))
-        tables = [Table("ablation", "Ablation", [*_TRIPLES, *_LABELLED], _keep(rows) + paper, caption)]
+        tables = [Table("ablation", "Ablation", [*_TRIPLES, *_LABELLED], [row for row in rows if row] + paper, caption)]
         return ExperimentResult(
             "ablation", "Ablation", [*tables, self._make_kinds(), self._make_augmentation()], facts=self.describe()
         )
@@ -267,7 +264,10 @@ class PaperTables:
         )
         sizes = self.data.held_out
         rows_complete = []
-        for title, unit in (("papers", sizes.paper), ("works", _number(sizes.works)[sizes.paper])):
+        for title, unit in (
+            ("papers", sizes.paper),
+            ("works", np.unique(sizes.works, return_inverse=True)[1][sizes.paper]),
+        ):
             counts = np.bincount(unit)
             wide = 3 * math.sqrt(counts.max() * math.log(1 / 0.05) / (2 * len(sizes)))
             printed = 3 * math.sqrt(math.log(1 / 0.05) / (2 * len(counts)))
@@ -381,11 +381,3 @@ def try_to(measure: Callable[[], Row]) -> Row | None:
         return measure()
     except BadInput:
         return None
-
-
-def _keep(rows: Sequence[TableRow | None]) -> list[TableRow]:
-    return [row for row in rows if row is not None]
-
-
-def _number(names: Sequence[str]) -> Any:
-    return np.unique(np.array(names, object), return_inverse=True)[1]

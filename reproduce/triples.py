@@ -73,11 +73,6 @@ class FixedSampler:
         orders = [np.random.default_rng([seed, epoch]).permutation(count).astype(np.int32) for epoch in range(epochs)]
         self._order = torch.from_numpy(np.concatenate(orders)).to(sampler.device)
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of the tables."""
-        return self._order.numel() * 4 + 4 * self._triplets.anchor.numel() * 8
-
     def draw(self, steps: Tensor, batch: int) -> Triplets:
         """Draw the triplets of some steps, given as a column of step numbers."""
         place = steps * batch + torch.arange(batch, device=self._order.device)
