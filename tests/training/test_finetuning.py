@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from reproduce.towers import BagTower, LinearTower, TransformerTower
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, TrainingFailed
 from eqkin.evaluation.measures import compute_mrr, compute_partner_ranks
 from eqkin.training.finetuning import FinetuningConfig, GraphTower, finetune
 from eqkin.trees import Vocabulary
+from reproduce.equalities import BagTower, TransformerTower
 from reproduce.transformer import TransformerNetwork, TransformerShape, TreeSequences
 from tests.encoder.models import random_model
 from tests.training.corpora import some_trees
@@ -65,8 +65,9 @@ def test_finetuning_is_deterministic():
 
 
 def test_finetuning_keeps_the_initial_state_if_nothing_is_better():
-    vectors = np.tile(np.random.default_rng(1).normal(size=(PAIRS, 8)).astype(np.float32), (2, 1))
-    candidates = {"": lambda: LinearTower(vectors, 8, 0, CPU)}
+    forest = sides()
+    twice = forest.select(np.tile(np.arange(PAIRS), 2))  # both sides are equal: nothing can be better
+    candidates = {"": lambda: BagTower(twice, 8, 0, CPU)}
     tower, choice = finetune(candidates, LEARN, CHECK, compute_mrr, FinetuningConfig(batch=16, epochs=2, rates=(50.0,)))
     assert choice.epochs == 0
     assert math.isnan(choice.learning_rate)
@@ -133,19 +134,14 @@ def test_transformer_tower_learns():
     def make():
         torch.manual_seed(0)
         return TransformerTower(
-            trees, TransformerNetwork(TransformerShape(layers=1, width=32, inner=32, heads=2, longest=8, dimensions=16))
+            trees,
+            TransformerNetwork(TransformerShape(layers=1, width=32, inner=32, heads=2, longest=8, dimensions=16)),
+            None,
         )
 
     settings = FinetuningConfig(batch=16, epochs=10, rates=(3e-3,))
     _, choice = finetune({"": make}, LEARN, CHECK, compute_mrr, settings)
     assert choice.score > 2 * reached(make(), CHECK)
-
-
-def test_linear_tower_starts_with_the_cosines_of_its_vectors():
-    vectors = np.random.default_rng(2).normal(size=(10, 6)).astype(np.float32)
-    made = LinearTower(vectors, 9, 0, CPU).compute_vectors(np.arange(10))
-    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    np.testing.assert_allclose(made @ made.T, unit @ unit.T, atol=1e-5)
 
 
 def test_partner_ranks_count_nearer_vectors_and_ties():
