@@ -1,12 +1,13 @@
 """How fast sources become trees, compared with the bare converter on the same formulas in the same run.
 
-Three timings over the same papers: KaTeX alone (`BareKatex`), given the finished formulas; parsing in one process
-(document outline, macros, conversion, repairs, trees); parsing in several. They take turns in short rounds, so that
-other load on the machine slows all of them.
+Four timings over the same papers: KaTeX alone (`BareKatex`), given the finished formulas; parsing in one process
+(document outline, macros, conversion, repairs, trees); parsing in several; from these trees to operator trees and all
+their forms. They take turns in short rounds, so that other load on the machine slows all of them.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -19,11 +20,13 @@ import orjson
 import typer
 from py_mini_racer import MiniRacer
 
+from benchmarks.encode import sample_trees
 from benchmarks.report import BenchmarkReport, log, time_call
 from eqkin.latex import parse
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.library.parsing import parse_item
 from eqkin.limits import LIMITS
+from eqkin.mathml.operators import parse_operators
 from eqkin.sources import open_source
 from eqkin.sources.paper import SourceItem
 
@@ -46,11 +49,12 @@ def measure_ingest(
         python -m benchmarks ingest papers.jsonl.zst --limit 500
     """
     report = BenchmarkReport("ingest", {"jobs": jobs})
-    names = ("KaTeX alone", "eqkin, one process", f"eqkin, {jobs} processes")
+    names = ("KaTeX alone", "eqkin, one process", f"eqkin, {jobs} processes", "operator trees")
     seconds, converted = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
     statuses, reasons, papers = Counter[str](), Counter[str](), 0
     items, katex = islice(open_source(source), limit), BareKatex()
-    parse_item(next(open_source("atlas:")))  # starts the converter's engine
+    warm = map(parse_item, open_source("atlas:"))  # starts the engines
+    parse_operators(sample_trees((paper.forest for paper in warm if paper.forest is not None), sys.maxsize))
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         list(pool.map(parse_item, islice(open_source("atlas:"), 4 * jobs)))  # the workers' engines, too
         while chunk := list(islice(items, _ROUND_PAPERS)):
@@ -60,6 +64,10 @@ def measure_ingest(
             seconds[names[1]] += elapsed
             _, elapsed = time_call(lambda: list(pool.map(parse_item, chunk, chunksize=4)))  # noqa: B023
             seconds[names[2]] += elapsed
+            trees = sample_trees((paper.forest for paper in parsed if paper.forest is not None), sys.maxsize)
+            _, elapsed = time_call(parse_operators, trees)
+            seconds[names[3]] += elapsed
+            converted[names[3]] += len(trees)
             reasons.update(f"paper: {paper.failure}" for paper in parsed if paper.failure)
             equations = [equation for paper in parsed for equation in paper.equations]
             statuses.update(equation.status for equation in equations)
