@@ -39,7 +39,9 @@ def contents(folder: Path) -> dict[str, str]:
 def test_grown_papers_are_read_with_their_metadata(grown: growth.GrownCorpus, tmp_path: Path) -> None:
     with Library.open(tmp_path / "library") as library:
         report = library.add(
-            grown.folder, metadata=MetadataSnapshot(grown.folder / growth.METADATA_NAME, folder=tmp_path)
+            grown.folder,
+            metadata=MetadataSnapshot(grown.folder / growth.METADATA_NAME, folder=tmp_path),
+            formulas="displays",
         )
         papers = library.list_papers()
         sizes = np.concatenate([forest.sizes for _, forest in library.iter_forests()])
