@@ -19,9 +19,8 @@ step; a subtree consists of subtrees: whatever grows from a part that the query 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -46,14 +45,16 @@ _SEEDS = hash_strings(
     [*(f"operator {name}" for name in OPERATOR_TERM_FAMILIES), *(f"outline {name}" for name in OUTLINE_TERM_FAMILIES)]
 )  # of each family from `FIRST_OPERATOR_FAMILY` on
 _OPERATORS, _OUTLINES = 0, 1  # kinds of trees
+_KINDS = 2
+_VARIANTS = 2  # of each tree: with names, without names
 _FORM_SEED = _SEEDS[OPERATOR_TERM_FAMILIES.index("form")][None]
 _FORM_FAMILY = FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index("form")
-_FIRST_FAMILIES = np.array([FIRST_OPERATOR_FAMILY, FIRST_OUTLINE_FAMILY])  # of operator trees, of outlines
 _MAX_PATH = 4  # ancestors of a leaf in its longest path
 _MAX_POSITION = 3  # later operands share a slot
 _LAST_BITS = np.uint16  # of a hash, by which most terms that a query does not have are told apart
 
 Mask = npt.NDArray[np.bool_]
+Hashes = tuple[Integers, Codes]  # of terms, and the numbers of their trees
 
 
 def extract_operator_terms(forest: OperatorForest) -> Terms:
@@ -77,10 +78,10 @@ def extract_query_terms(query: OperatorForest) -> tuple[Terms, Mask]:
     `count_terms_of_query` counts these terms in other trees.
     """
     nodes, known = TermNodes.build(query, [_OPERATORS, _OUTLINES]), np.zeros(np.iinfo(_LAST_BITS).max + 1, bool)
-    hashes = [*nodes.hash_paths(), *nodes.hash_subtrees()]
+    hashes = nodes.hash_paths(), nodes.hash_subtrees()
     for _, code in hashes:
         known[code.astype(_LAST_BITS)] = True
-    return _count_terms([*_make_keys(hashes, len(query)), np.unique(_list_forms(query))], len(query)), known
+    return _count_terms([_make_keys(*hashes, len(query)), np.unique(_list_forms(query))], len(query)), known
 
 
 def count_terms_of_query(forest: OperatorForest, codes: npt.NDArray[np.uint32], known: Mask) -> Integers:
@@ -102,8 +103,7 @@ def count_terms_of_query(forest: OperatorForest, codes: npt.NDArray[np.uint32], 
         return tree[found], term[found]
 
     nodes = TermNodes.build(forest, [_OPERATORS, _OUTLINES])
-    hashes = chain(nodes.hash_paths(known), nodes.hash_subtrees(known))
-    tree, term = find_terms(np.concatenate(list(_make_keys(hashes, len(forest)))))
+    tree, term = find_terms(_make_keys(nodes.hash_paths(known), nodes.hash_subtrees(known), len(forest)))
     counts += np.bincount(tree * len(codes) + term, minlength=counts.size).reshape(counts.shape)
     counts[find_terms(_list_forms(forest))] = 1
     return counts
@@ -111,88 +111,89 @@ def count_terms_of_query(forest: OperatorForest, codes: npt.NDArray[np.uint32], 
 
 @dataclass(frozen=True)
 class TermNodes:
-    """Nodes with the hashes that terms are made of, of operator trees, of outlines, or of both."""
+    """Nodes with the hashes that terms are made of: with names, then the same nodes without names."""
 
-    tree: Integers  # (nodes,) number of the tree; an outline's is that of its operator tree plus the number of trees
+    tree: Integers  # (nodes,) number of the tree: operator trees, outlines, the same without names
     parent: Integers  # (nodes,) a root is its own parent
-    labels: tuple[Codes, Codes]  # (nodes,) each: hash of the label with names, without names
+    label: Codes  # (nodes,)
     n_children: Integers  # (nodes,)
     place: Codes  # (nodes,) position among the parent's operands, from 1; 0 if they have no order
     slot: Codes  # (nodes,) hash of the parent's label, with its name, and the place
 
     @classmethod
     def build(cls, forest: OperatorForest, kinds: Sequence[int]) -> TermNodes:
-        """Compute the hashes of trees of some kinds."""
+        """Compute the hashes of operator trees, of outlines, or of both."""
         parts = []
         for kind in kinds:
-            tree = np.repeat(np.arange(len(forest)), np.diff(forest.offsets)) + kind * len(forest)
+            tree = np.repeat(np.arange(len(forest)) + kind * len(forest), np.diff(forest.offsets))
             if kind == _OPERATORS:
-                named, anonymous, _, _, kinds_of_label = forest.properties
-                unordered = kinds_of_label & np.uint64(LabelKinds.UNORDERED)
-                parts.append((tree, forest.parent, named, anonymous, unordered))
+                named, anonymous, _, _, bits = forest.properties
+                parts.append((tree, forest.parent, named, anonymous, bits & np.uint64(LabelKinds.UNORDERED)))
             else:
                 node, label_of, parent = find_outlines(forest)
-                _, _, named, anonymous, kinds_of_label = forest.properties.take(label_of, axis=1)
-                unordered = kinds_of_label & np.uint64(LabelKinds.UNORDERED_OUTLINE)
-                start = len(parts[0][0]) if parts else 0
-                parts.append((tree[node], parent + start, named, anonymous, unordered))
-        columns = parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
+                _, _, named, anonymous, bits = forest.properties.take(label_of, axis=1)
+                parent = parent + (len(parts[0][0]) if parts else 0)
+                parts.append((tree[node], parent, named, anonymous, bits & np.uint64(LabelKinds.UNORDERED_OUTLINE)))
+        columns = parts[0] if len(parts) == 1 else tuple(map(np.concatenate, zip(*parts, strict=True)))
         tree, parent, named, anonymous, unordered = columns
-        root = parent == np.arange(len(parent))
-        n_children = np.bincount(parent, minlength=len(parent)) - root
+        nodes = len(tree)
+        root = parent == np.arange(nodes)
+        n_children = np.bincount(parent, minlength=nodes) - root
         position = np.minimum(_rank_in_groups(parent) - root[parent], _MAX_POSITION)  # a root is in its own group
         place = np.where(unordered[parent] != 0, 0, position + 1).astype(np.uint64)
-        return cls(tree, parent, (named, anonymous), n_children, place, combine_hashes(named[parent], place))
+        slot = combine_hashes(named[parent], place)
+        tree = np.concatenate((tree, tree + _KINDS * len(forest)))
+        twice = (np.concatenate((column, column)) for column in (n_children, place, slot))
+        return cls(tree, np.concatenate((parent, parent + nodes)), np.concatenate((named, anonymous)), *twice)
 
-    def hash_paths(self, known: Mask | None = None) -> Iterator[tuple[Integers, Codes]]:
-        """Yield tree and hash of every path with names, then without."""
-        leaves = np.flatnonzero(self.n_children == 0)
-        for labels in self.labels:
-            node, code = leaves, labels[leaves]
-            trees, codes = [], []
-            for _ in range(_MAX_PATH + 1):
-                if known is not None:
-                    found = np.flatnonzero(known[code.astype(_LAST_BITS)])
-                    node, code = node[found], code[found]
-                trees.append(self.tree[node])
-                codes.append(code)
-                above = self.parent[node]
-                below = np.flatnonzero(above != node)
-                code = combine_hashes(code[below], self.slot[node[below]])
-                node = above[below]
-            yield np.concatenate(trees), np.concatenate(codes)
+    def hash_paths(self, known: Mask | None = None) -> Hashes:
+        """Return tree and hash of every path."""
+        node = np.flatnonzero(self.n_children == 0)
+        code = self.label[node]
+        trees, codes = [], []
+        for _ in range(_MAX_PATH + 1):
+            if known is not None:
+                found = np.flatnonzero(known[code.astype(_LAST_BITS)])
+                node, code = node[found], code[found]
+            trees.append(self.tree[node])
+            codes.append(code)
+            above = self.parent[node]
+            below = np.flatnonzero(above != node)
+            code = combine_hashes(code[below], self.slot[node[below]])
+            node = above[below]
+        return np.concatenate(trees), np.concatenate(codes)
 
-    def hash_subtrees(self, known: Mask | None = None) -> Iterator[tuple[Integers, Codes]]:
-        """Yield tree and hash of every subtree with an operator, with names, then without."""
-        leaves = np.flatnonzero(self.n_children == 0)
-        for labels in self.labels:
-            hashes, waiting = labels.copy(), self.n_children.copy()
-            operands = np.zeros(len(hashes), np.uint64)  # sum of their hashes
-            found, ready = [leaves[:0]], leaves
-            while len(ready):  # from the leaves on
-                if known is not None:
-                    ready = ready[known[hashes[ready].astype(_LAST_BITS)]]
-                above = self.parent[ready]
-                below = np.flatnonzero(above != ready)
-                ready, above = ready[below], above[below]
-                np.add.at(operands, above, combine_hashes(self.place[ready], hashes[ready]))
-                np.subtract.at(waiting, above, 1)
-                ready = above[waiting[above] == 0]
-                last = ~np.arange(len(ready))
-                waiting[ready] = last
-                ready = ready[waiting[ready] == last]  # each once
-                hashes[ready] = combine_hashes(labels[ready], operands[ready])
-                found.append(ready)
-            node = np.concatenate(found)
-            yield self.tree[node], hashes[node]
+    def hash_subtrees(self, known: Mask | None = None) -> Hashes:
+        """Return tree and hash of every subtree with an operator, from the leaves on."""
+        hashes, waiting = self.label.copy(), self.n_children.copy()
+        operands = np.zeros(len(hashes), np.uint64)  # sum of their hashes
+        ready = np.flatnonzero(waiting == 0)
+        found = [ready[:0]]
+        while len(ready):
+            if known is not None:
+                ready = ready[known[hashes[ready].astype(_LAST_BITS)]]
+            above = self.parent[ready]
+            below = np.flatnonzero(above != ready)
+            ready, above = ready[below], above[below]
+            np.add.at(operands, above, combine_hashes(self.place[ready], hashes[ready]))
+            np.subtract.at(waiting, above, 1)
+            ready = above[waiting[above] == 0]
+            last = ~np.arange(len(ready))
+            waiting[ready] = last
+            ready = ready[waiting[ready] == last]  # each once
+            hashes[ready] = combine_hashes(self.label[ready], operands[ready])
+            found.append(ready)
+        node = np.concatenate(found)
+        return self.tree[node], hashes[node]
 
 
 def _rank_in_groups(groups: Integers) -> Integers:
     """Return how many earlier members each member's group has."""
     order = np.argsort(groups.astype(np.uint16) if len(groups) <= 1 << 16 else groups, kind="stable")
-    first = np.flatnonzero(np.diff(groups[order], prepend=-1))
+    here, ordered = np.arange(len(order)), groups[order]
+    first = np.where(np.diff(ordered, prepend=-1) != 0, here, 0)
     rank = np.empty_like(order)
-    rank[order] = np.arange(len(order)) - np.repeat(first, np.diff(first, append=len(order)))
+    rank[order] = here - np.maximum.accumulate(first)
     return rank
 
 
@@ -249,17 +250,14 @@ def build_outlines(forest: OperatorForest) -> OperatorForest:
     return OperatorForest(list(index), label, forest.origin[node], depth, offsets, forest.unparsed, *none)
 
 
-def _make_keys(hashes: Iterable[tuple[Integers, Codes]], trees: int) -> Iterator[Codes]:
-    """Yield the keys (`make_term_keys`) of terms.
-
-    Args:
-        hashes: Tree and hash of paths with names, paths without, subtrees with names, subtrees without.
-        trees: Number of operator trees.
-    """
-    first, number = np.repeat(_FIRST_FAMILIES, trees), np.tile(np.arange(trees), len(_FIRST_FAMILIES))
-    for at, (tree, code) in enumerate(hashes):
-        family = first[tree] + at
-        yield make_term_keys(number[tree], combine_hashes(_SEEDS[family - FIRST_OPERATOR_FAMILY], code), family)
+def _make_keys(paths: Hashes, subtrees: Hashes, trees: int) -> Codes:
+    """Return the keys (`make_term_keys`) of all paths and subtrees."""
+    tree, code = map(np.concatenate, zip(paths, subtrees, strict=True))
+    named = np.repeat(np.array([FIRST_OPERATOR_FAMILY, FIRST_OUTLINE_FAMILY]), trees)
+    family = np.concatenate((named, named + 1))[tree]  # with names, without
+    family[len(paths[0]) :] += _VARIANTS
+    number = np.tile(np.arange(trees), _KINDS * _VARIANTS)[tree]
+    return make_term_keys(number, combine_hashes(_SEEDS[family - FIRST_OPERATOR_FAMILY], code), family)
 
 
 def compute_form_codes(form: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
@@ -281,7 +279,7 @@ def _make_form_keys(tree: Integers, forms: npt.NDArray[np.uint32]) -> Codes:
 
 def _extract(forest: OperatorForest, kinds: Sequence[int]) -> Terms:
     nodes = TermNodes.build(forest, kinds)
-    keys = list(_make_keys(chain(nodes.hash_paths(), nodes.hash_subtrees()), len(forest)))
+    keys = [_make_keys(nodes.hash_paths(), nodes.hash_subtrees(), len(forest))]
     return _count_terms([*keys, *([np.unique(_list_forms(forest))] if _OPERATORS in kinds else [])], len(forest))
 
 
