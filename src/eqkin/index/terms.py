@@ -49,11 +49,11 @@ from eqkin.trees.operator_terms import (
     extract_structure_terms,
 )
 from eqkin.trees.operators import FORM_KINDS, STORED_TYPES, OperatorForest, StoredLabels, share_form
-from eqkin.trees.terms import TERM_FAMILIES, Terms, extract_terms
+from eqkin.trees.terms import INDEXED_FAMILIES, TERM_FAMILIES, Terms, extract_terms
 
 # Families of terms that are indexed. Of presentation trees: symbols, pairs of neighbours. Of operator trees: operators
 # with all that is below them, paths without names, whole statements.
-PRESENTATION_FAMILIES = tuple(map(TERM_FAMILIES.index, ("label", "sibling")))
+PRESENTATION_FAMILIES = tuple(map(TERM_FAMILIES.index, INDEXED_FAMILIES))
 NAMED_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("subtree",))
 NAMELESS_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("anypath", "form"))
 PATTERN_FAMILIES = (*NAMED_FAMILIES, *NAMELESS_FAMILIES[:-1])  # of parts, not of whole statements
@@ -107,7 +107,7 @@ class Structure:
 def extract_structure(task: TreeTask) -> tuple[Integers, Structure]:
     """Parse trees and extract the terms that are indexed; return it with the numbers of the trees."""
     operators = parse_operators(task.forest)
-    presentation = extract_terms(task.forest, families=NEIGHBOUR_FAMILY + 1)
+    presentation = extract_terms(task.forest, families=INDEXED_FAMILIES)
     structure = extract_structure_terms(operators)
     ranked = presentation.select_families([NEIGHBOUR_FAMILY]).merge(structure)
     norms = compute_norms(ranked, weigh_terms(ranked, load_bundled_frequencies()))

@@ -45,8 +45,7 @@ from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
 from eqkin.search.wildcards import Pattern, replace_wildcards
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node, to_mathml, to_node
-from eqkin.trees.operator_terms import NEIGHBOUR_FAMILY
-from eqkin.trees.terms import extract_terms
+from eqkin.trees.terms import INDEXED_FAMILIES, extract_terms
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -249,7 +248,7 @@ class SearchEngine:
         if not np.isfinite(length) or length == 0:
             raise BadInput("the network has no vector for this formula; is the model damaged?")
         unit, pattern = vector / np.float32(length), Pattern(operators) if wildcards else None
-        terms = extract_terms(plain, families=NEIGHBOUR_FAMILY + 1)
+        terms = extract_terms(plain, families=INDEXED_FAMILIES)
         formula = extract_query(terms, parse_operators(plain) if wildcards else operators)
         return QueryFeatures(latex, mathml, root, unit, terms, formula, operators, pattern)
 

@@ -38,7 +38,7 @@ from eqkin.trees.operator_terms import (
     extract_structure_terms,
 )
 from eqkin.trees.operators import OperatorForest
-from eqkin.trees.terms import Terms, extract_terms
+from eqkin.trees.terms import INDEXED_FAMILIES, Terms, extract_terms
 
 WEIGHTS = {
     "vector": 1.25,
@@ -146,7 +146,7 @@ def extract_features(
         idf: Document frequencies of terms; by default the bundled ones.
     """
     structure = extract_structure_terms(parse_operators(forest) if operators is None else operators)
-    return _weigh(extract_terms(forest, families=NEIGHBOUR_FAMILY + 1), structure, idf or load_bundled_frequencies())
+    return _weigh(extract_terms(forest, families=INDEXED_FAMILIES), structure, idf or load_bundled_frequencies())
 
 
 def extract_query(terms: Terms, operators: OperatorForest) -> QueryTerms:

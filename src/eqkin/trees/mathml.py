@@ -145,13 +145,17 @@ def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | 
             pieces.append(item)
             continue
         tag = item.tag if item.tag in MATHML_TAGS else "mrow"
+        text = item.text if item.text.isalnum() else escape(item.text)
+        if classes is None and not item.attributes and not item.children:  # most nodes are such leaves
+            pieces.append(f"<{tag}>{text}</{tag}>")
+            continue
         attributes = {k: v for k, v in item.attributes.items() if _is_allowed(k, v)}
         if classes is not None:
             number = numbers[id(item)]
             attributes["data-node"] = str(number)
             attributes |= {"class": classes[number]} if number in classes else {}
         written = "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
-        pieces.append(f"<{tag}{written}>{escape(item.text)}")
+        pieces.append(f"<{tag}{written}>{text}")
         stack.append(f"</{tag}>")
         stack.extend(reversed(item.children))
     return "".join(pieces) + "</math>"
@@ -175,10 +179,11 @@ def to_node(forest: Forest, index: int) -> Node:
     """Return the tree at `index` of a forest as nodes."""
     start, end = int(forest.offsets[index]), int(forest.offsets[index + 1])
     nodes: list[Node] = []
-    for i in range(start, end):
-        lines = forest.attributes[int(forest.attribute[i])]
+    columns = (column[start:end].tolist() for column in (forest.tag, forest.attribute, forest.text))
+    for tag, attribute, text in zip(*columns, strict=True):
+        lines = forest.attributes[attribute]
         attributes = dict(line.split("=", 1) for line in lines.split("\n")) if lines else {}
-        nodes.append(Node(forest.tags[int(forest.tag[i])], attributes, forest.texts[int(forest.text[i])]))
+        nodes.append(Node(forest.tags[tag], attributes, forest.texts[text]))
     following = 1
     for node, count in zip(nodes, forest.n_children[start:end].tolist(), strict=True):
         node.children = nodes[following : following + count]

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +30,7 @@ from eqkin.trees.hashing import Codes, combine_hashes, compute_powers, compute_p
 from eqkin.trees.normal import Normaliser, NormalNodes
 
 TERM_FAMILIES = ("label", "path", "path2", "apath2", "sibling", "run2", "run3", "renamed2", "renamed3")
+INDEXED_FAMILIES = ("label", "sibling")
 MAX_NGRAM_NODES = 24
 _NODES_PER_BLOCK = 200_000  # nodes processed at a time
 _FAMILY_BITS = 5
@@ -69,20 +69,21 @@ class Terms:
         return Terms(self.offsets + others.offsets, code[order], family[order], count[order])
 
 
-def extract_terms(forest: Forest, block: int = _NODES_PER_BLOCK, families: int = len(TERM_FAMILIES)) -> Terms:
+def extract_terms(forest: Forest, block: int = _NODES_PER_BLOCK, families: Sequence[str] = TERM_FAMILIES) -> Terms:
     """Return the terms of each tree of a forest; a tree of blanks has none.
 
     Args:
         forest: Trees.
         block: Nodes processed at a time; it does not change the terms.
-        families: How many families, from the first on; those of n-grams take most of the time.
+        families: Names of the families; those of n-grams take most of the time.
     """
     normaliser, seeds = Normaliser(forest), hash_strings(TERM_FAMILIES)
     sizes = np.zeros(len(forest) + 1, np.int64)
     parts = [count_terms(np.zeros(0, np.uint64))[1:]]
     for trees, nodes in iter_blocks(forest.offsets, block):
         keys = []
-        for family, (tree, code) in enumerate(islice(_iter_families(normaliser.normalise(trees, nodes)), families)):
+        for name, tree, code in _iter_families(normaliser.normalise(trees, nodes), families):
+            family = TERM_FAMILIES.index(name)
             keys.append(make_term_keys(tree, combine_hashes(seeds[family : family + 1], code), family))
         counted = count_terms(np.concatenate(keys))
         sizes[trees.start + 1 : trees.stop + 1] = np.bincount(counted[0], minlength=trees.stop - trees.start)
@@ -118,26 +119,28 @@ def count_terms(
     return *split_term_keys(keys), (keys & np.uint64((1 << _FAMILY_BITS) - 1)).astype(np.uint8), count
 
 
-def _iter_families(nodes: NormalNodes) -> Iterator[tuple[Places, Codes]]:
-    """Yield tree and 64-bit hash of all terms, family by family."""
+def _iter_families(nodes: NormalNodes, families: Sequence[str]) -> Iterator[tuple[str, Places, Codes]]:
+    """Yield name of the family, tree and 64-bit hash of all terms, family by family; at least those of `families`."""
     tree, label, slot, parent = nodes.tree, nodes.label, nodes.slot, nodes.parent
-    yield tree, label
-    below = np.flatnonzero(parent >= 0)
-    yield tree[below], combine_hashes(slot[below], label[below])
-    further = below[parent[parent[below]] >= 0]
-    path = combine_hashes(slot[parent[further]], slot[further])
-    yield tree[further], combine_hashes(path, label[further])
-    anonymous = np.where(nodes.identifier[further], hash_strings(["any identifier"])[0], label[further])
-    yield tree[further], combine_hashes(path, anonymous)
+    yield "label", tree, label
+    if {"path", "path2", "apath2"} & set(families):
+        below = np.flatnonzero(parent >= 0)
+        yield "path", tree[below], combine_hashes(slot[below], label[below])
+        further = below[parent[parent[below]] >= 0]
+        path = combine_hashes(slot[parent[further]], slot[further])
+        yield "path2", tree[further], combine_hashes(path, label[further])
+        anonymous = np.where(nodes.identifier[further], hash_strings(["any identifier"])[0], label[further])
+        yield "apath2", tree[further], combine_hashes(path, anonymous)
     end = np.arange(len(parent)) + nodes.size
     sibling = np.where((np.append(parent, -1)[end] == parent) & (parent >= 0), end, -1)  # the next one; -1: none
     first = np.flatnonzero(sibling >= 0)
-    yield tree[first], combine_hashes(label[first], label[sibling[first]])
-    two, three = find_sibling_ngrams(nodes, sibling)
-    yield tree[two.first], two.exact
-    yield tree[three.first], three.exact
-    yield tree[two.first], two.renamed
-    yield tree[three.first], three.renamed
+    yield "sibling", tree[first], combine_hashes(label[first], label[sibling[first]])
+    if {"run2", "run3", "renamed2", "renamed3"} & set(families):
+        two, three = find_sibling_ngrams(nodes, sibling)
+        yield "run2", tree[two.first], two.exact
+        yield "run3", tree[three.first], three.exact
+        yield "renamed2", tree[two.first], two.renamed
+        yield "renamed3", tree[three.first], three.renamed
 
 
 @dataclass(frozen=True)
