@@ -61,6 +61,7 @@ TERM_SCHEME = 5  # raise it when operator trees, the terms of a tree, their code
 
 MAX_POSTINGS_READ = 100_000  # per query and kind of terms
 MIN_TERMS_READ = 3  # per query, however long their lists are
+_MAX_GATHERED = 20_000  # postings that are gathered before their weights are added
 _SAMPLE_STRIDE = 37  # one score of this many is sampled to guess which are among the best
 _LENGTH_PIVOT = np.float32(0.35)  # how much a formula's size counts against it
 _LENGTH_OFFSET = np.float32(5)  # nodes that every formula has in addition
@@ -153,8 +154,13 @@ class TermSegment:
     def add_weights(self, scores: Floats, first: Integers, end: Integers, weights: Floats) -> None:
         """Add the weight of each range of lists to the scores of its rows.
 
-        One list at a time: gathering all rows first is five times slower because of the extra allocation.
+        Many postings are added one list at a time: gathering all rows first is five times slower because of the extra
+        allocation.
         """
+        if int(self.count_rows(first, end).sum()) <= _MAX_GATHERED:
+            rows, term = self.read_rows(first, end)
+            np.add.at(scores, rows, weights[term])
+            return
         try:
             for one, after, weight in zip(first.tolist(), end.tolist(), weights, strict=True):
                 starts = self.offsets[one : after + 1].tolist()

@@ -118,8 +118,10 @@ def _retrieve_by_formula(
     dense = snapshot.search_vectors(query.vector[None], settings.vector_candidates, options.filters)[1]
     length = float(normalise_length(np.diff(query.operators.offsets))[0])  # of the query itself
     pool, keys, scores = [dense[dense >= 0]], [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
-    for codes, depth, weight in _list_queries(query, settings):
-        weights = load_bundled_frequencies().compute_idf(codes)
+    queries = _list_queries(query, settings)
+    weights_of_all = load_bundled_frequencies().compute_idf(np.concatenate([codes for codes, *_ in queries]))
+    for codes, depth, weight in queries:
+        weights, weights_of_all = np.split(weights_of_all, [len(codes)])
         depth *= factor
         sums, found = snapshot.search_terms(codes, weights, settings.scored_factor * depth, options.filters)
         pool.append(found[:depth])

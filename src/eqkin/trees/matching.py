@@ -158,8 +158,8 @@ def match_trees(
         if search.run(0, partial=False):
             return search.build_match(whole=True)
         for partial in (False, True) if part else ():
-            for node in range(len(tree)):
-                if search.may_match(node, partial) and search.run(node, partial=partial):
+            for node in search.find_starts(partial):
+                if search.run(node, partial=partial):
                     return search.build_match(whole=False)
     except _StepLimitReached:
         pass
@@ -225,15 +225,17 @@ class _MatchSearch:
         self._renaming = _VariableNames(self.known_names)
         self._choices: list[tuple[_Goal, int, int, int]] = []
 
-    def may_match(self, node: int, partial: bool) -> bool:
-        """Return whether the pattern's root can match a node, as far as labels and hashes show."""
-        label, other = self._pattern.labels[0], self._tree.labels[node]
+    def find_starts(self, partial: bool) -> list[int]:
+        """Return the nodes that the pattern's root can match, as far as labels and hashes show."""
+        label, labels = self._pattern.labels[0], self._tree.labels[: len(self._tree)]
         if partial:
-            return label == other and (label in UNORDERED or label in RELATIONS or label == "frac")
+            divisible = label in UNORDERED or label in RELATIONS or label == "frac"
+            return [node for node, other in enumerate(labels) if label == other] if divisible else []
         if not self._is_open(0):
-            ours, theirs = self._pick_hashes()
-            return ours[0] == theirs[node]
-        return label.startswith(_WILDCARD) or _are_compatible(label, other)
+            (ours, *_), theirs = self._pick_hashes()
+            return [node for node, other in enumerate(theirs[: len(labels)]) if ours == other]
+        anything = label.startswith(_WILDCARD)
+        return [node for node, other in enumerate(labels) if anything or _are_compatible(label, other)]
 
     def run(self, node: int, *, partial: bool, ours: int = 0) -> bool:
         """Return whether a node of the pattern matches a node of the tree."""
