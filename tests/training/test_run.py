@@ -19,6 +19,7 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import SumNetwork
 from eqkin.errors import BadInput, LibraryBusy, TrainingFailed
+from eqkin.training.batches import DeviceForest
 from eqkin.training.checkpoint import load_checkpoint, save_checkpoint
 from eqkin.training.config import (
     LoggingConfig,
@@ -99,9 +100,8 @@ def test_saved_model_encodes_like_the_trained_network(whole: Path, atlas_corpus:
     model = Model.load(whole / MODEL_FOLDER)
     _, held_out = atlas_corpus.split(0.25, 0)
     mine = encoder.embed(held_out.forest)
-    score = HeldOutEvaluator(held_out, model.vocabulary, tiny(), torch.device("cpu"))
     network = SumNetwork.from_weights(model.architecture, model.weights)
-    theirs = score.embed_all(network).numpy()
+    theirs = DeviceForest(held_out.forest, model.vocabulary, torch.device("cpu")).embed(network).numpy()
     np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 

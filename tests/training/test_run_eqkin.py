@@ -15,6 +15,7 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import build_network
 from eqkin.errors import BadInput
+from eqkin.training.batches import DeviceForest
 from eqkin.training.checkpoint import load_checkpoint, save_checkpoint
 from eqkin.training.config import Recipe, get_recipe
 from eqkin.training.data import Corpus
@@ -85,8 +86,8 @@ def test_saved_model_has_the_averaged_weights(whole: Path, atlas_corpus: Corpus)
     _, held_out = atlas_corpus.split(0.25, 0)
     mine = Encoder.load(whole / MODEL_FOLDER).embed(held_out.forest)
     np.testing.assert_allclose(np.linalg.norm(mine, axis=1), 1, atol=1e-5)
-    measured = HeldOutEvaluator(held_out, model.vocabulary, tiny(), CPU)
-    theirs = measured.embed_all(build_network(model.architecture, model.weights)).numpy()
+    measured = DeviceForest(held_out.forest, model.vocabulary, CPU)
+    theirs = measured.embed(build_network(model.architecture, model.weights)).numpy()
     np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 

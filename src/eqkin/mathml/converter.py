@@ -186,12 +186,6 @@ class Converter:
             self._convert_batch(formulas[start : start + size], display, trees)
         return trees.build()
 
-    def render_markup(self, formulas: Sequence[str]) -> list[str | None]:
-        """Return KaTeX's own markup of formulas, to compare trees with."""
-        payload = orjson.dumps({"formulas": formulas, "displayMode": True}).decode()
-        pages: list[str | None] = orjson.loads(self._call("renderMarkup", payload, self.limits.batch_seconds))
-        return pages
-
     def close(self) -> None:
         """Release the engine and its memory."""
         self._engine = None

@@ -157,17 +157,3 @@ function convertOne(latex, displayMode, tables, columns) {
     }
   }
 }
-
-function renderMarkup(json) {
-  // KaTeX's own markup of the same formulas, to compare trees with
-  const { formulas, displayMode } = JSON.parse(json);
-  const options = { displayMode, output: "mathml", throwOnError: true, strict: "ignore", macros, maxExpand: limits.macro_expansions };
-  const pages = formulas.map((latex) => {
-    try {
-      return katex.renderToString(latex, options);
-    } catch (error) {
-      return null;
-    }
-  });
-  return JSON.stringify(pages);
-}

@@ -130,10 +130,6 @@ class HeldOutEvaluator:
                 "hold out more, or choose others with another split_seed"
             ) from error
 
-    def embed_all(self, network: TreeNetwork) -> Tensor:
-        """Return the embeddings of all held-out equations, in the order of the corpus."""
-        return self._forest.embed(network)
-
     def score(self, network: TreeNetwork, triples: int) -> RankingScore:
         """Return the ranking score on the first `triples` of a fixed sequence of triples, with its interval."""
         zero = torch.zeros(1, 1, dtype=torch.int64, device=self._forest.device)
