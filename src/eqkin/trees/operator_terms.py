@@ -252,7 +252,7 @@ def build_outlines(forest: OperatorForest) -> OperatorForest:
 
 def _make_keys(paths: Hashes, subtrees: Hashes, trees: int) -> Codes:
     """Return the keys (`make_term_keys`) of all paths and subtrees."""
-    tree, code = map(np.concatenate, zip(paths, subtrees, strict=True))
+    tree, code = np.concatenate((paths[0], subtrees[0])), np.concatenate((paths[1], subtrees[1]))
     named = np.repeat(np.array([FIRST_OPERATOR_FAMILY, FIRST_OUTLINE_FAMILY]), trees)
     family = np.concatenate((named, named + 1))[tree]  # with names, without
     family[len(paths[0]) :] += _VARIANTS
