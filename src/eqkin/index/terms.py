@@ -225,8 +225,12 @@ class TermSegment:
         return self
 
     def _has_valid_operators(self) -> bool:
-        """Return whether each tree has its nodes and statements, and no label is unknown."""
+        """Return whether each tree has its nodes and statements, and labels are text."""
         arrays = self.operators
+        try:
+            arrays["label_text"].tobytes().decode("utf-8", "surrogatepass")
+        except UnicodeDecodeError:
+            return False
         members = (("offsets", "label"), ("form_offsets", "forms"))
         return (
             all(

@@ -255,6 +255,8 @@ class OperatorForest:
         statements, new_form_offsets = gather_rows(form_offsets, rows)
         names = labels or StoredLabels(arrays["label_text"], arrays["label_end"])
         label, origin, depth = (arrays[name][nodes].astype(np.int64) for name in ("label", "origin", "depth"))
+        if int(label.max(initial=-1)) >= len(arrays["label_end"]):
+            raise IndexError("a label is missing")
         columns = label + first_label, origin, depth
         unparsed = arrays["unparsed"][rows].astype(np.int64)
         return cls(names, *columns, new_offsets, unparsed, arrays["forms"][statements], new_form_offsets)
