@@ -6,6 +6,8 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
 from eqkin.trees.operators import OperatorForest, share_form
 
@@ -44,7 +46,7 @@ def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet) -> list[C
     or if they have the same LaTeX and their vectors are not far from each other.
     """
     compared = [candidate.row for candidate in ranked[:_MAX_COMPARED] if candidate.row < len(candidates.keys)]
-    forms = dict(zip(compared, _hash_forms(candidates.get_operators(compared)), strict=True)) if compared else {}
+    forms = dict(zip(compared, _hash_forms(candidates.operators, compared), strict=True)) if compared else {}
     earlier: dict[str | int, list[int]] = defaultdict(list)  # rows kept, by form and by LaTeX
     vectors = candidates.vectors
     kept: dict[int, Candidate] = {}  # by row
@@ -63,14 +65,10 @@ def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet) -> list[C
     return list(kept.values())
 
 
-def _hash_forms(operators: OperatorForest) -> list[int]:
-    """Return a hash of each operator tree, in which operands keep their order."""
-    hashes = operators.properties[0]
-    codes = [
-        hash((hashes[start:end].tobytes(), operators.depth[start:end].tobytes()))
-        for start, end in zip(operators.offsets[:-1].tolist(), operators.offsets[1:].tolist(), strict=True)
-    ]
-    return codes
+def _hash_forms(operators: OperatorForest, trees: Sequence[int]) -> list[int]:
+    """Return hashes of operator trees, in which operands keep their order."""
+    nodes, offsets = operators.properties[0] + operators.depth.astype(np.uint64), operators.offsets.tolist()
+    return [hash(nodes[offsets[tree] : offsets[tree + 1]].tobytes()) for tree in trees]
 
 
 def limit_per_paper(
