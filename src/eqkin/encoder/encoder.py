@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,28 +66,47 @@ class Encoder:
         """Identifier of the model; vectors of different models cannot be compared."""
         return self.model.digest
 
-    def encode(self, formulas: Sequence[str]) -> Floats:
+    def encode(self, formulas: Sequence[str], batch_size: int = 1_024, show_progress_bar: bool = False) -> Floats:
         r"""Return the vectors of LaTeX formulas, one per row.
 
-        A formula may be enclosed in `$...$`, `\[...\]` or an environment.
+        Args:
+            formulas: Each may be enclosed in `$...$`, `\[...\]` or an environment.
+            batch_size: Formulas whose trees are in memory together.
+            show_progress_bar: Show how far it is.
 
         Raises:
             BadInput: A formula cannot be read; the message names it.
         """
-        return self.embed(self.parse_formulas(formulas))
+        if isinstance(formulas, str):
+            raise BadInput("a list of formulas is needed, not a single string")
+        starts: Iterable[int] = range(0, len(formulas), batch_size)
+        if show_progress_bar:
+            from rich.progress import track
 
-    def parse_formulas(self, formulas: Sequence[str]) -> Forest:
-        """Return the trees of LaTeX formulas; the formulas do not influence each other. Raises `BadInput`."""
+            starts = track(list(starts), "encoding")
+        parts = [self.embed(self.parse_formulas(formulas[start : start + batch_size], start)) for start in starts]
+        return np.concatenate(parts) if parts else np.empty((0, self.dimensions), np.float32)
+
+    def similarity(self, left: Floats, right: Floats) -> Floats:
+        """Return the cosines of two sets of vectors, one row for each of the first."""
+        unit = [
+            vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12) for vectors in (left, right)
+        ]
+        return np.asarray(unit[0] @ unit[1].T, np.float32)
+
+    def parse_formulas(self, formulas: Sequence[str], first: int = 0) -> Forest:
+        """Return the trees of LaTeX formulas, which do not influence each other; `first` is the number of the first.
+
+        Raises `BadInput`.
+        """
         from eqkin.latex.typed import clean_typed_formula, decode_entities
         from eqkin.mathml.converter import Converter
         from eqkin.mathml.formulas import convert_typed_formula
 
-        if isinstance(formulas, str):
-            raise BadInput("a list of formulas is needed, not a single string")
         builder = ForestBuilder()
         with self._converting:
             self._converter = self._converter or Converter()
-            for number, formula in enumerate(formulas):
+            for number, formula in enumerate(formulas, first):
                 text = clean_typed_formula(decode_entities(formula.encode("utf-8", "replace").decode()).text)
                 conversion = convert_typed_formula(self._converter, text)
                 failure = conversion.outcomes[0].failure

@@ -109,14 +109,14 @@ class SearchEngine:
             query: What was typed: LaTeX, MathML, Unicode, ASCII math, a name, words, or words and a formula. It is
                 read as one formula if `text` is given as well.
             options: How to search.
-            changes: Fields of `SearchOptions` that differ from `options`: `k`, `text`, `filters`, ...
+            changes: Options by name that differ from `options`, see `SearchOptions.change`.
 
         Raises:
             UnreadableFormula: the formula is wrong; its `problem` says where.
             BadInput: there is nothing to search for, or the library has no vectors yet.
             LimitReached: the formula, the text or `k` is too large.
         """
-        options, clock = replace(options or SearchOptions(), **changes), _Stopwatch()
+        options, clock = (options or SearchOptions()).change(**changes), _Stopwatch()
         if not query.strip():
             if not options.text:
                 raise BadInput("nothing to search for: give a formula, words, or both")
@@ -166,7 +166,7 @@ class SearchEngine:
         Raises:
             BadInput: there is no such equation, or it could not be read when it was added.
         """
-        options, clock = replace(options or SearchOptions(), **changes), _Stopwatch()
+        options, clock = (options or SearchOptions()).change(**changes), _Stopwatch()
         with self.backend.snapshot() as snapshot:
             record = snapshot.get_equation(_clean_name(equation))
             if record.tree < 0:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import dataclasses
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +47,8 @@ BAND_TITLES = {
 }
 WEAK_SCORE = 0.2  # of the first ten hits below it, one in twenty is related (development sets)
 READINGS = ("auto", "words", "formula")
+_FILTER_NAMES = {"field": "fields", "language": "languages", "author": "authors", "paper": "papers", "year": ""}
+_SHOWN_HITS = 10  # by `repr`
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # of a spreadsheet's cell
 
 
@@ -64,6 +71,28 @@ class SearchOptions:
     exclude: int = -1  # key of an equation that is left out
     facets: bool = False  # count fields, years, languages and papers
     reading: str = "auto"  # how the query is read: "auto", "words" or "formula"
+
+    def change(self, **changes: Any) -> SearchOptions:
+        """Return options with some changed by name.
+
+        Filters can be given by name: `field="ml"`, `language="de"`, `author=`, `paper=` (a value or several),
+        `year=2020` or `year=(2015, 2020)`. Raises `BadInput` for an unknown name.
+        """
+        filters = {name: changes.pop(name) for name in list(changes) if name in _FILTER_NAMES}
+        if "year" in filters:
+            year = filters.pop("year")
+            first, last = year if isinstance(year, tuple | list) else (year, year)
+            filters |= {"first_year": first, "last_year": last}
+        renamed = {
+            _FILTER_NAMES.get(name, name): (value,) if isinstance(value, str) else value
+            for name, value in filters.items()
+        }
+        base = changes.pop("filters", None) or self.filters
+        known = {one.name for one in dataclasses.fields(self)}
+        if unknown := sorted(changes.keys() - known):
+            names = ", ".join(sorted(known | set(_FILTER_NAMES)))
+            raise BadInput(f"a search has no option {unknown[0]!r}; there are {names}")
+        return replace(self, filters=replace(base, **renamed) if renamed else base, **changes)
 
     def __post_init__(self) -> None:
         text = " ".join(self.text.encode("utf-8", "replace").decode().replace("\0", " ").split())
@@ -135,9 +164,9 @@ class FacetCount:
     title: str = ""  # of papers only
 
 
-@dataclass(frozen=True)
-class Results:
-    """The answer to one query: a part of its list of hits, and counts for all of it."""
+@dataclass(frozen=True, repr=False)
+class Results(Sequence["Hit"]):
+    """The answer to one query: a part of its list of hits, and counts for all of it. Also a sequence of its hits."""
 
     latex: str  # the query as understood; "" for a query of MathML or of text alone
     mathml: str
@@ -157,6 +186,71 @@ class Results:
     marked: str = ""  # with `explain`: the query's MathML, nodes numbered (`data-node`)
     missing: int = 0  # equations of the library without a vector, which cannot be found; `eqkin index` makes them
     query: ReadQuery | None = None  # how the query was read
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Hit]: ...
+    def __getitem__(self, index: int | slice) -> Hit | Sequence[Hit]:
+        return self.hits[index]
+
+    def __repr__(self) -> str:
+        lines = [f"Results({self.latex or self.text!r}, {len(self)} hits)"]
+        for rank, hit in enumerate(self.hits[:_SHOWN_HITS], self.offset + 1):
+            title = hit.name or hit.equation.paper.title
+            latex = " ".join(hit.equation.latex.split())
+            lines.append(f"{rank:3}  {hit.score:.3f}  {hit.relation or 'text':9}  {title[:40]:40}  {latex[:60]}")
+        return "\n".join([*lines, "..."] if len(self) > _SHOWN_HITS else lines)
+
+    def _repr_html_(self) -> str:
+        """Return a table for notebooks: formulas as MathML, with marked parts if they were explained."""
+        rows = []
+        for rank, hit in enumerate(self.hits, self.offset + 1):
+            paper = hit.equation.paper
+            about = " · ".join(filter(None, (hit.name, paper.title, ", ".join(paper.authors), str(paper.year or ""))))
+            formula = hit.marked or hit.equation.mathml or f"<code>{html.escape(hit.equation.latex)}</code>"
+            cells = (str(rank), formula, html.escape(hit.relation), f"{hit.score:.2f}", html.escape(about))
+            rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        heads = "".join(f"<th>{name}</th>" for name in ("", "formula", "relation", "score", "paper"))
+        style = "<style>.kin-1, .kin-2, .kin-3 { background: #fd68 }</style>"
+        return f"{style}<table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+    def _repr_latex_(self) -> str:
+        """Return the formulas, for programs that typeset LaTeX."""
+        rows = [rf"\text{{{n}.}} & {hit.equation.latex.strip()}" for n, hit in enumerate(self, self.offset + 1)]
+        return "$$\\begin{array}{rl}\n" + " \\\\\n".join(rows) + "\n\\end{array}$$"
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return one flat record per hit: rank, id, latex, relation, score, name, and what is known of the paper."""
+        return [
+            {
+                "rank": rank,
+                "id": hit.equation.id,
+                "latex": hit.equation.latex,
+                "relation": hit.relation,
+                "score": hit.score,
+                "name": hit.name,
+                "paper": hit.equation.paper.key,
+                "title": hit.equation.paper.title,
+                "authors": list(hit.equation.paper.authors),
+                "year": hit.equation.paper.year,
+                "fields": list(hit.equation.paper.fields),
+                "section": hit.equation.section,
+            }
+            for rank, hit in enumerate(self.hits, self.offset + 1)
+        ]
+
+    def to_dataframe(self) -> Any:
+        """Return `to_dicts` as a data frame of pandas, or of polars; raises `BadInput` if neither is installed."""
+        for name in ("pandas", "polars"):
+            try:
+                return import_module(name).DataFrame(self.to_dicts())
+            except ImportError:
+                continue
+        raise BadInput("a data frame needs pandas or polars: install one of them with pip")
 
     @property
     def bands(self) -> list[tuple[str, list[Hit]]]:
