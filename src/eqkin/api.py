@@ -124,8 +124,8 @@ class Library(LibraryFiles):
         Args:
             query: What you would type: LaTeX, MathML, Unicode, ASCII math, a name, words, or words and a formula.
             options: How to search.
-            changes: Options by name, see `eqkin.SearchOptions.change`: `k`, `text`, `explain`, `reading`, and filters such
-                as `field="ml"` and `year=(2015, 2020)`.
+            changes: Options by name, see `eqkin.SearchOptions.change`: `k`, `text`, `explain`, and filters such as
+                `field="ml"` and `year=(2015, 2020)`.
 
         Raises:
             BadInput: the formula cannot be read, or there is nothing to search for.

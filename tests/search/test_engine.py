@@ -143,7 +143,7 @@ def test_search_takes_options_and_changes_of_them(engine):
     assert options == SearchOptions(k=3, text="many words", filters=Filters(fields="waves"))
     assert len(engine.search(WAVE, options, text="", k=2, group=False, fold=False).hits) == 2
     assert engine.search(WAVE, options, text="").hits == engine.search(WAVE, k=3, filters=Filters(("waves",))).hits
-    with pytest.raises(TypeError, match="nonsense"):
+    with pytest.raises(BadInput, match="nonsense"):
         engine.search(WAVE, nonsense=1)
 
 
