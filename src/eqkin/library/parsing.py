@@ -11,6 +11,7 @@ import re
 import sys
 from dataclasses import dataclass, field, fields
 from functools import cache
+from typing import Any
 from operator import attrgetter
 
 import orjson
@@ -270,7 +271,7 @@ def compute_content_digest(parsed: ParsedPaper) -> str:
     """Return the digest of all that is stored of a paper; `verify` computes it again from database and forest."""
     paper = parsed.paper or Paper(parsed.key, "")
     about = [paper.kind, paper.authors, paper.year, paper.fields, paper.lang, paper.license, paper.group]
-    described = [
+    described: list[Any] = [
         *(parsed.key, parsed.origin, parsed.title, *about, paper.abstract, paper.notes),
         *(parsed.packages, parsed.sections, parsed.cites, parsed.failure, parsed.message),
         [dict(zip(_FIRST_FIELDS, _get_first_fields(e), strict=True)) for e in parsed.equations],

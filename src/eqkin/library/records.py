@@ -425,7 +425,7 @@ def read_context(
         paragraph = latex.rfind("\n\n", end_at, end_at + _CONTEXT_CHARS)
         end = paragraph if paragraph > 0 else end_at + _CONTEXT_CHARS
     text = latex[start:at] + EQUATION_MARK + latex[end_at:end]
-    return extract_context(to_plain_text(expand_macros(text, macros) if macros else text), 0)
+    return extract_context(to_plain_text(expand_macros(text, dict(macros)) if macros else text), 0)
 
 
 @lru_cache(maxsize=256)
