@@ -11,8 +11,8 @@ import re
 import sys
 from dataclasses import dataclass, field, fields
 from functools import cache
-from typing import Any
 from operator import attrgetter
+from typing import Any
 
 import orjson
 import zstandard
