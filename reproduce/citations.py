@@ -69,9 +69,9 @@ def find_citations(records: Iterable[dict[str, Any]]) -> dict[str, set[tuple[str
     for name, text in texts.items():
         words = _split_words(text)
         for start in range(len(words) - _PREFIX_WORDS):
-            for title in prefixes.get(" ".join(words[start : start + _PREFIX_WORDS]), ()):
-                (other,) = titles[" ".join(title)]
-                if words[start : start + len(title)] == title and other != name:
+            for parts in prefixes.get(" ".join(words[start : start + _PREFIX_WORDS]), ()):
+                (other,) = titles[" ".join(parts)]
+                if words[start : start + len(parts)] == parts and other != name:
                     edges["title"].add((name, other))
     return edges
 

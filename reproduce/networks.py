@@ -267,7 +267,8 @@ class NetworkRunner:
     def make_key(self, name: str) -> dict[str, Any]:
         """Describe everything that a network depends on."""
         settings, notations = NETWORKS[name], self.data.notations
-        key = {"settings": asdict(settings), "recipe": settings.make_recipe(self.context).to_dict()}
+        recipe = settings.make_recipe(self.context).to_dict()
+        key: dict[str, Any] = {"settings": asdict(settings), "recipe": recipe}
         if settings.kind == "transformer":
             key["layers"] = self.context.scale.transformer_layers
         if settings.recipe == "eqkin":

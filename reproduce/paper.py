@@ -145,7 +145,7 @@ class PaperTables:
         for name in (*VARIANTS, "full-fresh", "no-augmentation-fresh", "base", "base-no-augmentation"):
             cells = {key: self.score(name, "field", flags) for key, flags in chosen.items()}
             note = next((title for title, names in REGIMES.items() if name in names), "")
-            found = {key: score for key, score in cells.items() if score is not None}
+            found: Cells = {key: score for key, score in cells.items() if score is not None}
             rows += [TableRow(NETWORKS[name].title, found, note=note)] if found else []
         caption = "Negatives of the field, by the kind of pair, and by what anchor and partner share."
         return Table("ablation-kinds", "By kind of pair", columns, rows, caption)
@@ -161,7 +161,7 @@ class PaperTables:
                 one, other = self.get_labelled(without).get(key), self.get_labelled(name).get(key)
                 if isinstance(one, Score) and isinstance(other, Score):
                     cells[key] = Score(round(100 * (one.value - other.value), 1))
-            found = {key: score for key, score in cells.items() if score is not None}
+            found: Cells = {key: score for key, score in cells.items() if score is not None}
             rows += [TableRow(title, found)] if found else []
         columns = [
             TableColumn("full", "full model, negatives of the field", "percent", ""),
@@ -241,8 +241,8 @@ class PaperTables:
         rows = []
         for name in ("full", "base"):
             row = self.measure(name)
-            for kind, title in TRIPLE_SETS.items() if row else ():
-                triples, score = self.data.triples[kind], self.score(name, kind)
+            for kind, triples in self.data.triples.items() if row else ():
+                title, score = TRIPLE_SETS.get(kind, kind), self.score(name, kind)
                 assert row is not None and score is not None
                 by_paper, colours = triples.compute_bound(score.value, by_work=False)
                 by_work, more = triples.compute_bound(score.value)
