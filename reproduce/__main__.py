@@ -84,7 +84,7 @@ def networks(
             for finetuning, pairs in list_finetunings(name):
                 if pairs in data.pairs:
                     measure_finetuning(runner, finetuning, pairs)
-        tables = PaperTables(runner)
+        tables = PaperTables(NetworkRunner(context, data, training=False))
         results = [
             tables.make_ablation(), tables.make_formulas(), tables.make_sizes(), tables.make_statistics(),
             tables.make_equalities(),
@@ -307,8 +307,8 @@ def run_all(
 
     read_reports(benchmarks or [])  # errors now rather than after hours of training
     names = [name for name in SYSTEMS if name != "approach0" or find_spec("pya0") is not None]
-    data(library, out=out)
     sets(library, judged_sets, labelled_sets, ",".join(names), searched=True, out=out, device=device, small=small)
+    data(library, out=out)
     networks(library, labelled_sets=labelled_sets, out=out, device=device, small=small)
     if find_chromium() is not None and find_spec("playwright") is not None:
         bitmaps(library, out=out, device=device, small=small)
