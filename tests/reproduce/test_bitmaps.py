@@ -170,7 +170,7 @@ def test_read_bitmaps_rejects_damaged_and_foreign_files(tmp_path):
         path.write_bytes(bad)
         with pytest.raises(CorruptData, match="delete it"):
             read_bitmaps(path)
-    np.savez(path, keys=np.zeros(3, np.uint64), images=pictures(3), version=99)
+    np.savez(path, keys=np.zeros(3, np.uint64), images=pictures(3), heights=np.ones(3, np.float32), version=99)
     with pytest.raises(CorruptData, match="another version"):
         read_bitmaps(path)
 

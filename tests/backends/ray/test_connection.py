@@ -98,7 +98,7 @@ def test_add_command_starts_a_local_cluster_and_stops_it(tmp_path: Path) -> None
     report = json.loads(done.stdout)
     assert (report["papers"], report["failed"]) == (2, {"damaged source": 1})
     assert report["cluster"] == {"done": 1, "under_way": 0, "retried": 0, "nodes": 1}
-    assert report["index"]["vectors"] == 4
+    assert report["index"]["vectors"] == 8  # displays and rows
     assert done.stderr == ""
     with Library.open(tmp_path / "one") as library:
         library.add(shard)
