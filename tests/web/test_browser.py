@@ -333,6 +333,8 @@ def test_map_has_labels_hits_and_a_table(page):
     expect(canvas).to_have_attribute("data-ringed", re.compile("[1-9]"))
     assert len(canvas.get_attribute("data-labels").split("|")) > 10
     expect(page.locator("#map-count")).to_contain_text(re.compile(r"[\d,]+ of [\d,]+ equations"))
+    x, y = map(float, page.locator("#map").get_attribute("data-place").split())
+    assert -1 < x < 1 and -1 < y < 1
     assert page.locator("main table tbody tr").count() > 20
     choice = page.locator(".choose", has_text="probability")
     choice.click()

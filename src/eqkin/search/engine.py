@@ -466,22 +466,26 @@ def _project_equations(snapshot: Snapshot, keys: Keys) -> MapPoints:
         return MapPoints(known, [], [], np.zeros((0, 2), np.float32))
     ordered = [refs[key] for key in known.tolist()]
     fields = [ref.fields[0] if ref.fields else "" for ref in ordered]
-    coordinates, named = project_to_plane(snapshot.get_vectors(known)), snapshot.get_names(ordered)
+    vectors, named = snapshot.get_vectors(known), snapshot.get_names(ordered)
+    project = fit_plane(vectors)
     names = [named.get(ref.key, "") for ref in ordered]
-    return MapPoints(known, [ref.name for ref in ordered], fields, coordinates, names)
+    return MapPoints(known, [ref.name for ref in ordered], fields, project(vectors), names, project)
 
 
-def project_to_plane(vectors: Floats) -> Floats:
-    """Compute the first two principal components, bent into [-1, 1]: (n, 2). Deterministic."""
-    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+def fit_plane(vectors: Floats) -> Callable[[Floats], Floats]:
+    """Return the projection to the first two principal components, bent into [-1, 1]: (n, 2). Deterministic."""
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    centred = vectors.astype(np.float64) - mean
     _, _, directions = np.linalg.svd(centred.T @ centred)
     axes = directions[:2]
     strongest = np.abs(axes).argmax(axis=1)
     axes = axes * np.sign(axes[[0, 1], strongest])[:, None]  # the sign of an axis is arbitrary: fix it
-    projected = centred @ axes.T
-    spread = np.maximum(projected.std(axis=0), 1e-9) * _BEND_AT_DEVIATIONS
-    bent: Floats = np.tanh(projected / spread).astype(np.float32)
-    return bent
+    spread = np.maximum((centred @ axes.T).std(axis=0), 1e-9) * _BEND_AT_DEVIATIONS
+
+    def project(others: Floats) -> Floats:
+        return np.tanh((others - mean) @ axes.T / spread).astype(np.float32)
+
+    return project
 
 
 class _VersionedCache(Generic[K, V]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, overload
@@ -286,6 +286,7 @@ class MapPoints:
     fields: list[str]  # the first field of each equation's paper, "" if it has none
     coordinates: npt.NDArray[np.float32]  # (n, 2), in [-1, 1]
     names: list[str] = field(default_factory=list)  # of the equations, "" for one without a name
+    project: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]] | None = None  # vectors to coordinates
 
 
 def escape_csv_cell(text: str) -> str:

@@ -285,7 +285,11 @@ async def show_map(server: State, q: Text = "") -> Response:
         rows = [(name, n, totals.get(name, n), frequent.get(name, [])[:3]) for name, n in shown.most_common()]
         with server.engine.backend.snapshot() as snapshot:
             total = len(snapshot)
-        return server.render("map.html", typed=q, rows=rows, shown=len(points.ids), total=total)
+        formula, place = server.engine.read(q).formula if q else None, ""
+        if formula is not None and points.project is not None:
+            (where,) = points.project(server.engine.encoder.embed(formula.forest))
+            place = " ".join(f"{part:.4f}" for part in where.tolist())
+        return server.render("map.html", typed=q, place=place, rows=rows, shown=len(points.ids), total=total)
 
     return HTMLResponse(await server.queue.run(work))
 

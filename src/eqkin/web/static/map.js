@@ -102,9 +102,18 @@ function paint() {
   pen.globalAlpha = 1;
   for (const [i, rank] of view.hits) ring(i, size + 3, rank <= 5 ? String(rank) : "");
   if (view.at >= 0) ring(view.at, size + 3, "");
+  if (canvas.dataset.place) cross(...toScreen(...canvas.dataset.place.split(" ").map(Number)));
   label(width, height);
   canvas.dataset.drawn = points.ids.length;
   canvas.dataset.ringed = view.hits.size;
+}
+
+/** Mark the place of the query. */
+function cross(left, top) {
+  Object.assign(pen, { strokeStyle: style("color"), lineWidth: 3 });
+  pen.beginPath();
+  for (const [x, y] of [[9, 9], [9, -9]]) (pen.moveTo(left - x, top - y), pen.lineTo(left + x, top + y));
+  pen.stroke();
 }
 
 function ring(i, radius, text) {
