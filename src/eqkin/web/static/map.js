@@ -102,8 +102,8 @@ function paint() {
   pen.globalAlpha = 1;
   for (const [i, rank] of view.hits) ring(i, size + 3, rank <= 5 ? String(rank) : "");
   if (view.at >= 0) ring(view.at, size + 3, "");
-  if (canvas.dataset.place) cross(...toScreen(...canvas.dataset.place.split(" ").map(Number)));
   label(width, height);
+  if (canvas.dataset.place) cross(...toScreen(...canvas.dataset.place.split(" ").map(Number)));
   canvas.dataset.drawn = points.ids.length;
   canvas.dataset.ringed = view.hits.size;
 }
