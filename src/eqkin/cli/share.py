@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +17,19 @@ from eqkin.cli.progress import ProgressDisplay
 from eqkin.sources.readers import walk_folder
 
 
+@contextmanager
+def _show_bytes(task: str) -> Iterator[Callable[[int], None]]:
+    """Show how many bytes of a task are done; yields what is called with their number."""
+    done = 0
+
+    def show(count: int) -> None:
+        nonlocal done
+        done = count
+
+    with ProgressDisplay(lambda: f"{task}: {done / 1e6:,.1f} MB"):
+        yield show
+
+
 def pack(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write, for example papers.eqkin.")],
     library: LibraryFolder,
@@ -25,13 +40,7 @@ def pack(
 
         eqkin pack --library my-papers my-papers.eqkin
     """
-    done = 0
-
-    def show(count: int) -> None:
-        nonlocal done
-        done = count
-
-    with ProgressDisplay(lambda: f"packing: {done / 1e6:,.1f} MB"):
+    with _show_bytes("packing") as show:
         api.pack(library, file, show)
     typer.echo(f"{file}: {file.stat().st_size / 1e6:,.1f} MB")
 
@@ -46,13 +55,7 @@ def unpack(
 
         eqkin unpack --library my-papers my-papers.eqkin
     """
-    done = 0
-
-    def show(count: int) -> None:
-        nonlocal done
-        done = count
-
-    with ProgressDisplay(lambda: f"unpacking: {done / 1e6:,.1f} MB"):
+    with _show_bytes("unpacking") as show:
         api.unpack(file, library, show)
     typer.echo(f"{library}: ready, `eqkin search --library {library}` searches it")
 
