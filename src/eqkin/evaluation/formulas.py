@@ -129,12 +129,3 @@ def compute_products(left: Matrix, right: Matrix) -> Float32s:
     """Compute all inner products of two sets of rows, (left, right)."""
     result = left @ right.T
     return np.asarray(result if isinstance(result, np.ndarray) else result.toarray(), np.float32)
-
-
-def compute_row_products(left: Matrix, right: Matrix) -> Float32s:
-    """Compute the inner product of each row with the row of the same index in the other set."""
-    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-        return np.asarray(np.einsum("ij,ij->i", left, right), np.float32)
-    from scipy.sparse import csr_matrix
-
-    return np.asarray(csr_matrix(left).multiply(right).sum(axis=1), np.float32).ravel()
