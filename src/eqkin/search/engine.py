@@ -483,7 +483,8 @@ def fit_plane(vectors: Floats) -> Callable[[Floats], Floats]:
     spread = np.maximum((centred @ axes.T).std(axis=0), 1e-9) * _BEND_AT_DEVIATIONS
 
     def project(others: Floats) -> Floats:
-        return np.tanh((others - mean) @ axes.T / spread).astype(np.float32)
+        bent: Floats = np.tanh((others - mean) @ axes.T / spread).astype(np.float32)
+        return bent
 
     return project
 
