@@ -57,7 +57,7 @@ def measure_encode(
         papers = (parse_item(item) for item in open_source("atlas:"))
         forest = sample_trees((paper.forest for paper in papers if paper.forest is not None), trees)
     else:
-        with Library.open(library, create=False) as opened:
+        with Library.open(library) as opened:
             forest = sample_trees((part for _, part in opened.iter_forests()), trees)
     if not len(forest):
         raise BadInput(f"{library}: no trees there; fill it with `eqkin add`")

@@ -106,7 +106,7 @@ def measure_index(
 def load_embeddings(library: Path) -> Floats:
     """Return the unit vectors of a library's equations: from its index, or embedded now."""
     encoder = Encoder.load()
-    with Library.open(library, create=False) as opened:
+    with Library.open(library) as opened:
         try:
             index = VectorIndex.open(opened, encoder.digest)
             return index.get_vectors(index.trees)

@@ -71,7 +71,7 @@ def networks(
     from reproduce.paper import PaperTables, try_to
     from reproduce.sets import read_notations
 
-    with open_progress(False) as log, Library.open(library, create=False) as opened:
+    with open_progress(False) as log, Library.open(library) as opened:
         context = make_context(out, device, small, log)
         papers = add_citations(load_corpus(corpus, library), records or [])
         labelled = [load_atlas_set(), *(read_labelled(path) for path in labelled_sets or []), *read_notations()]
@@ -142,7 +142,7 @@ def sets(
     from eqkin.evaluation.labelled import load_atlas_set, read_labelled
     from reproduce.sets import draw_distractors, read_notations, run_end_to_end, run_sets
 
-    with open_progress(False) as log, Library.open(library, create=False) as opened:
+    with open_progress(False) as log, Library.open(library) as opened:
         context = make_context(out, device, small, log)
         chosen = make_systems(split_names(names), context)
         judged = [JudgedSet.read(folder) for folder in judged_sets or []]
@@ -174,7 +174,7 @@ def study(
     """
     from reproduce.study import run_study
 
-    with open_progress(False) as log, Library.open(library, create=False) as opened:
+    with open_progress(False) as log, Library.open(library) as opened:
         context = make_context(out, device, small, log)
         chosen = make_systems(split_names(names), context)
         fit_systems(chosen, context, corpus, library)
@@ -207,7 +207,7 @@ def data(
     """Count papers, equations, fields and characters of a library, as in the paper's section on its data."""
     from reproduce.data import describe_data
 
-    with open_progress(False) as log, Library.open(library, create=False) as opened:
+    with open_progress(False) as log, Library.open(library) as opened:
         context = make_context(out, "cpu", False, log)
         result = describe_data(opened, records or [])
         save_result(context, result)
@@ -219,7 +219,7 @@ def examples(library: LibraryFolder, out: CacheFolder = DEFAULT_FOLDER) -> None:
     """Search a library for the paper's two worked examples, Bayes' law and the Ising model."""
     from reproduce.examples import run_examples
 
-    with open_progress(False) as log, Library.open(library, create=False) as opened:
+    with open_progress(False) as log, Library.open(library) as opened:
         context = make_context(out, "cpu", False, log)
         result = run_examples(context, opened)
         save_result(context, result)
@@ -251,7 +251,7 @@ def weights(
     from reproduce.sets import draw_distractors, read_notations
     from reproduce.weights import compare_set, make_weights_table
 
-    with open_progress(False) as log, Library.open(library, create=False) as opened:
+    with open_progress(False) as log, Library.open(library) as opened:
         judged = [JudgedSet.read(folder) for folder in judged_sets or []]
         labelled = [*(read_labelled(path) for path in labelled_sets or []), load_atlas_set(), read_notations()[0]]
         known: list[JudgedSet | LabelledSet] = [*judged, *labelled]

@@ -51,7 +51,7 @@ def atlas_library(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) ->
     from eqkin import Library
     from eqkin.index import update_index
 
-    with Library.open(tmp_path_factory.mktemp("atlas") / "library") as library:
+    with Library.open(tmp_path_factory.mktemp("atlas") / "library", create=True) as library:
         library.add("atlas:", formulas="displays")
         update_index(library, encoder)
         return library.folder
@@ -67,7 +67,7 @@ def unindexed_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "articles").mkdir()
     for article in list(list_articles())[:4]:
         (folder / "articles" / article.name).write_bytes(article.read_bytes())
-    with Library.open(folder / "library") as library:
+    with Library.open(folder / "library", create=True) as library:
         library.add(folder / "articles", formulas="displays")
         return library.folder
 

@@ -163,14 +163,14 @@ def pack(folder: Path, target: Path, progress: Callable[[int], None] | None = No
         LibraryBusy: another process is writing to it.
         StorageFailed: the file cannot be written.
     """
-    with Library.open(folder, create=False), hold_locks(folder):
+    with Library.open(folder), hold_locks(folder):
         pack_folder(folder, list_files(folder), target, progress)
 
 
 def unpack(source: Path, folder: Path, progress: Callable[[int], None] | None = None) -> None:
     """Make a library from a file that `pack` wrote; raises what `eqkin.storage.pack.unpack_folder` does."""
     unpack_folder(source, folder, progress)
-    Library.open(folder, create=False).close()
+    Library.open(folder).close()
 
 
 def verify(folder: Path, progress: Callable[[int], None] | None = None) -> VerificationReport:

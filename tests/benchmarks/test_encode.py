@@ -28,7 +28,7 @@ def test_encode_compares_with_matrix_products() -> None:
 
 def test_encode_times_given_library_and_model(tmp_path: Path) -> None:
     (tmp_path / "note.md").write_text("$$ a^2 + b^2 = c^2 $$\n\n$$ x = 1 $$\n")
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(tmp_path / "note.md")
     random_model(SMALL_MIX).save(tmp_path / "model")
     report = run_benchmark("encode", "-l", tmp_path / "library", "--model", tmp_path / "model", *OPTIONS)
@@ -37,7 +37,7 @@ def test_encode_times_given_library_and_model(tmp_path: Path) -> None:
 
 
 def test_encode_rejects_empty_library(tmp_path: Path) -> None:
-    Library.open(tmp_path / "library").close()
+    Library.open(tmp_path / "library", create=True).close()
     ended = run("encode", "-l", tmp_path / "library")
     assert (ended.code, "no trees there" in ended.err) == (3, True)
 

@@ -37,7 +37,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def test_grown_papers_are_read_with_their_metadata(grown: growth.GrownCorpus, tmp_path: Path) -> None:
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         report = library.add(
             grown.folder,
             metadata=MetadataSnapshot(grown.folder / growth.METADATA_NAME, folder=tmp_path),
@@ -97,7 +97,7 @@ def test_piece_keeps_its_own_macros(tmp_path: Path) -> None:
         text = rf"\newcommand{{\inner}}{{{meaning}}}\newcommand{{\whole}}{{\inner}}" + r"\[ \whole = 1 \]" * 5
         (tmp_path / f"{name}.tex").write_text(rf"\documentclass{{article}}\begin{{document}}{text}\end{{document}}")
     grown = grow_corpus([str(tmp_path / "a.tex"), str(tmp_path / "b.tex")], tmp_path / "grown", 40)
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         report = library.add(grown.folder)
         marks = [mathml for row in library.iter_equations() if (mathml := row["mathml"])]
     assert report.equations == {"converted": grown.equations}

@@ -7,7 +7,7 @@ from tests.benchmarks.running import run, run_benchmark
 
 
 def test_index_compares_systems_on_the_same_vectors(tmp_path: Path) -> None:
-    with Library.open(tmp_path / "atlas") as library:
+    with Library.open(tmp_path / "atlas", create=True) as library:
         library.add("atlas:")
     report = run_benchmark("index", "--library", tmp_path / "atlas", "--vectors", 3000, "--queries", 20)
     facts, rows = report["facts"], report["tables"]["Nearest neighbours"]
@@ -20,6 +20,6 @@ def test_index_compares_systems_on_the_same_vectors(tmp_path: Path) -> None:
 
 
 def test_index_rejects_library_with_too_few_equations(tmp_path: Path) -> None:
-    Library.open(tmp_path / "empty").close()
+    Library.open(tmp_path / "empty", create=True).close()
     ended = run("index", "--library", tmp_path / "empty")
     assert (ended.code, "too few" in ended.err) == (3, True)

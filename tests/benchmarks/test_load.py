@@ -80,7 +80,7 @@ def test_load_rejects_url_without_server(url: str) -> None:
 
 def test_load_serves_a_library(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# Energy\n\nMass is energy.\n\n$$E = mc^2$$\n")
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(tmp_path / "notes.md")
     command = ["load", "--library", tmp_path / "library", "--clients", 3, "--seconds", 2]
     facts = run_benchmark(*command)["facts"]

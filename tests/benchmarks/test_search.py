@@ -10,7 +10,7 @@ from tests.benchmarks.running import run_benchmark
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    with Library.open(tmp_path_factory.mktemp("atlas") / "library") as opened:
+    with Library.open(tmp_path_factory.mktemp("atlas") / "library", create=True) as opened:
         opened.add("atlas:")
         opened.open_engine()
         return opened.folder

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # importi
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bench")
-    with Library.open(folder / "library") as library:
+    with Library.open(folder / "library", create=True) as library:
         library.add("atlas:")
         Corpus.from_library(library).save(folder / "corpus.zst")
     return folder / "corpus.zst"

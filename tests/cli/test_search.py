@@ -25,7 +25,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     record = {"doc_id": "danger", "title": "=SUM(A1)", "authors": ["=Eve Evil"], "year": 1999}
     record["latex"] = r"\[ -\Omega_9 \]"
     (place / "papers.jsonl").write_text(json.dumps(record))
-    with Library.open(place / "library") as opened:
+    with Library.open(place / "library", create=True) as opened:
         opened.add("atlas:", place / "papers.jsonl")
         opened.open_engine()
         return str(opened.folder)
@@ -176,7 +176,7 @@ def test_csv_escapes_spreadsheet_formulas(library):
 def test_search_strips_control_characters_of_titles(tmp_path):
     record = {"doc_id": "esc", "title": "\x1b]0;owned\x07 \u202etitle", "latex": r"\section{\x1b[2J} \[ a=b \]"}
     (tmp_path / "papers.jsonl").write_text(json.dumps(record).replace("\\\\x1b", "\\u001b"))
-    with Library.open(tmp_path / "library") as opened:
+    with Library.open(tmp_path / "library", create=True) as opened:
         opened.add(tmp_path / "papers.jsonl")
         opened.open_engine()
     for options in ([], ["--latex"], ["--explain"]):

@@ -18,7 +18,7 @@ from eqkin.cli import app
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "notes.md").write_text("# Energy\n\nMass is energy.\n\n$$E = mc^2$$\n")
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(tmp_path / "notes.md")
     return tmp_path / "library"
 

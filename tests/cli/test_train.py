@@ -35,7 +35,7 @@ def test_train_prints_its_score_as_json(tmp_path: Path) -> None:
     from eqkin.api import Library
     from eqkin.training.data import Corpus
 
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add("atlas:")
         Corpus.from_library(library).save(tmp_path / "corpus.zst")
     arguments = ["train", str(tmp_path / "corpus.zst"), "-o", str(tmp_path / "run"), "--json", *TINY]
@@ -57,7 +57,7 @@ def test_train_warns_of_a_corpus_without_words(tmp_path: Path) -> None:
     from eqkin.api import Library
     from eqkin.training.data import Corpus
 
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add("atlas:")
         replace(Corpus.from_library(library), words=None).save(tmp_path / "corpus.zst")
     for name, said in (("eqkin", True), ("paper", False)):

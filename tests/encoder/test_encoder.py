@@ -149,9 +149,13 @@ def test_encode_names_the_unreadable_formula():
         ENCODER.encode(["x", r"\frac{a"])
 
 
-def test_encode_rejects_a_single_string():
-    with pytest.raises(BadInput, match="list of formulas"):
-        ENCODER.encode("x = 1")
+def test_encode_returns_one_vector_for_a_single_formula():
+    vector = ENCODER.encode("x = 1")
+    assert vector.shape == (ENCODER.dimensions,)
+    np.testing.assert_array_equal(vector, ENCODER.encode(["x = 1"])[0])
+    assert ENCODER.similarity(vector, vector) == pytest.approx(1, abs=1e-6)
+    with pytest.raises(BadInput, match="cannot be read"):
+        ENCODER.encode(r"\frac{a")
 
 
 @given(st.lists(st.text(max_size=30), max_size=3))

@@ -48,7 +48,7 @@ def notes(tmp_path: Path) -> Path:
 @pytest.fixture
 def library(tmp_path: Path, notes: Path) -> Library:
     """A library of those notes, without an index."""
-    opened = Library.open(tmp_path / "library")
+    opened = Library.open(tmp_path / "library", create=True)
     opened.add(notes)
     return opened
 

@@ -73,13 +73,13 @@ def killed_at(moment, folder):
     if not child:
         countdown = moment
         doom()
-        with Library.open(folder) as library:
+        with Library.open(folder, create=True) as library:
             update_index(library, encoder, settings=SETTINGS)
         os._exit(0)
     return os.waitpid(child, 0)[1] != 0
 
 def content(folder):
-    with Library.open(folder) as library:
+    with Library.open(folder, create=True) as library:
         index, words = VectorIndex.open(library, encoder.digest, SETTINGS), TextIndex.open(library)
         found = [words.search(text, 50) for text in ("note", "note1 note7", "equation nobody", "changed")]
         sections = [sorted(section for section, _ in hits) for hits in found]
@@ -99,12 +99,12 @@ while killed_at(moment, work / f"killed{moment}"):
     problems = verify(folder).problems
     assert not problems, (moment, problems)
     if (folder / "index" / "index.json").exists():
-        with Library.open(folder) as library:
+        with Library.open(folder, create=True) as library:
             try:
                 VectorIndex.open(library, encoder.digest, SETTINGS)
             except BadInput as error:
                 assert "another model" in str(error)
-    with Library.open(folder) as library:
+    with Library.open(folder, create=True) as library:
         update_index(library, encoder, settings=SETTINGS)
     verdict = verify(folder)
     assert not verdict.problems + verdict.notes, (moment, verdict)
@@ -234,7 +234,7 @@ def test_full_disk_raises_storage_failed_and_keeps_the_old_state(
     update_index(library, encoder)
     library.add(write_note(tmp_path / "big", 100, 900, "word " * 50_000))
     script = "import resource, signal, sys\nfrom eqkin import Encoder, Library\nfrom eqkin.index import update_index\n"
-    script += "library, encoder = Library.open(sys.argv[1]), Encoder.load()\n"
+    script += "library, encoder = Library.open(sys.argv[1], create=True), Encoder.load()\n"
     script += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     script += "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
     script += "update_index(library, encoder)\n"

@@ -23,7 +23,7 @@ def write_paper(folder, name):
 
 @pytest.fixture
 def library(tmp_path, encoder):
-    with Library.open(tmp_path / "library") as opened:
+    with Library.open(tmp_path / "library", create=True) as opened:
         opened.add(write_paper(tmp_path, "Nernst equation"))
         update_index(opened, encoder)
         yield opened

@@ -76,7 +76,7 @@ def test_adding_papers_singly_gives_the_same_index_as_all_at_once(
     state = IndexManifest.load(library.folder / "index")
     assert state is not None and len(state.files) <= 4
     gradual = _check(library, encoder)
-    with Library.open(tmp_path / "other") as other:
+    with Library.open(tmp_path / "other", create=True) as other:
         other.add(notes)
         update_index(other, encoder)
         at_once = _check(other, encoder)
@@ -141,7 +141,7 @@ def test_rebuild_writes_all_files_again(library: Library, encoder: Encoder) -> N
 
 def test_index_of_another_library_is_refused(tmp_path: Path, library: Library, encoder: Encoder) -> None:
     update_index(library, encoder)
-    with Library.open(tmp_path / "young") as young:
+    with Library.open(tmp_path / "young", create=True) as young:
         (library.folder / "index").rename(young.folder / "index")
         with pytest.raises(BadInput, match="another library"):
             VectorIndex.open(young, encoder.digest)
@@ -156,7 +156,7 @@ def test_error_without_an_index_says_what_to_do(library: Library, encoder: Encod
 
 
 def test_empty_library_has_an_empty_index(tmp_path: Path, encoder: Encoder) -> None:
-    with Library.open(tmp_path / "empty") as empty:
+    with Library.open(tmp_path / "empty", create=True) as empty:
         update_index(empty, encoder)
         index = _check(empty, encoder)
     similarities, trees = index.search(encoder.encode(["x"]), 3)
@@ -166,7 +166,7 @@ def test_empty_library_has_an_empty_index(tmp_path: Path, encoder: Encoder) -> N
 
 
 def test_index_of_one_vector_finds_it(tmp_path: Path, encoder: Encoder) -> None:
-    with Library.open(tmp_path / "one") as library:
+    with Library.open(tmp_path / "one", create=True) as library:
         library.add(write_note(tmp_path / "notes", 1, 1))
         update_index(library, encoder)
         index = _check(library, encoder)

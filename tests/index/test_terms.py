@@ -197,7 +197,7 @@ def test_term_search_handles_empty_and_invalid_queries(
     for codes, weights, k in ((code, none, 5), (code, -one, 5), (code, np.nan * one, 5), (code, one, -1)):
         with pytest.raises(BadInput):
             index.search(codes, weights, k)
-    with Library.open(tmp_path / "empty") as empty:
+    with Library.open(tmp_path / "empty", create=True) as empty:
         update_index(empty, encoder)
         index = _check(empty, encoder, settings)
         assert index.count_frequencies(code).tolist() == [0]

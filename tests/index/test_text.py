@@ -38,7 +38,7 @@ def papers(tmp_path: Path, encoder: Encoder) -> Library:
     (tmp_path / "b.md").write_text(
         "---\ntitle: On fluids\n---\n# Viscosity\n\nA model of the flow that Ising never wrote.\n\n$$ a = b $$\n"
     )
-    library = Library.open(tmp_path / "library")
+    library = Library.open(tmp_path / "library", create=True)
     library.add(tmp_path / "a.md", tmp_path / "b.md")
     update_index(library, encoder)
     return library

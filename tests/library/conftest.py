@@ -45,6 +45,6 @@ def papers(tmp_path: Path) -> Path:
 @pytest.fixture
 def library(tmp_path: Path, papers: Path) -> Library:
     """A library of those articles."""
-    opened = Library.open(tmp_path / "library")
+    opened = Library.open(tmp_path / "library", create=True)
     opened.add(papers)
     return opened

@@ -84,7 +84,7 @@ def test_dead_trees_are_dropped(library: Library, papers: Path) -> None:
 def test_trees_keep_their_numbers_when_most_others_are_dropped(tmp_path: Path) -> None:
     for number in range(12):
         write_article(tmp_path / "papers", number)
-    library = Library.open(tmp_path / "library")
+    library = Library.open(tmp_path / "library", create=True)
     library.add(tmp_path / "papers")
     wanted = "SELECT tree, latex FROM equations WHERE tree IS NOT NULL"
     before = {row[0]: row[1] for row in library.connection.execute(wanted)}
@@ -119,7 +119,7 @@ def test_two_processes_make_the_same_library_as_one(tmp_path: Path) -> None:
         write_article(tmp_path / "papers", number)
     contents = []
     for jobs in (1, 2):
-        with Library.open(tmp_path / f"library{jobs}") as library:
+        with Library.open(tmp_path / f"library{jobs}", create=True) as library:
             report = library.add(tmp_path / "papers", executor=LocalExecutor(jobs, warm_up_seconds=0.0))
             assert report.papers == 20
         contents.append(verify(tmp_path / f"library{jobs}"))
@@ -132,7 +132,7 @@ def test_a_bad_paper_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     (tmp_path / "in" / "good.tex").write_text(r"\[ a = b \]")
     (tmp_path / "in" / "bad.ipynb").write_text("{ not json")
     (tmp_path / "in" / "huge.jsonl").write_text('{"doc_id": "1", "latex": "\\\\[ x = y \\\\]"}\n{broken\n')
-    library = Library.open(tmp_path / "library")
+    library = Library.open(tmp_path / "library", create=True)
     report = library.add(tmp_path / "in")
     assert report.papers == 2
     assert report.failed == Counter({"unreadable": 2})
@@ -151,7 +151,7 @@ def test_truncated_bulk_archive_gives_papers_before_the_damage(tmp_path: Path) -
             tar.addfile(member, io.BytesIO(data))
     path = tmp_path / "bulk.tar"
     path.write_bytes(buffer.getvalue()[:1500])
-    library = Library.open(tmp_path / "library")
+    library = Library.open(tmp_path / "library", create=True)
     report = library.add(path)
     assert report.papers == 1
     assert report.problems
@@ -172,7 +172,7 @@ def test_mathml_in_a_source_is_used_unchanged(tmp_path: Path) -> None:
         "<mrow><mi>a</mi><mo>=</mo><mi>b</mi></mrow>"
         "<annotation encoding='application/x-tex'>a=b</annotation></semantics></math></body></html>".replace("'", '"')
     )
-    library = Library.open(tmp_path / "library")
+    library = Library.open(tmp_path / "library", create=True)
     library.add(page)
     row = library.connection.execute("SELECT * FROM equations").fetchone()
     assert row["status"] == "converted"
@@ -184,7 +184,7 @@ def test_mathml_in_a_source_is_used_unchanged(tmp_path: Path) -> None:
 def test_the_same_record_twice_is_stored_once(tmp_path: Path) -> None:
     line = json.dumps({"doc_id": "x", "latex": r"\[ a^2 + b^2 = c^2 \]", "title": "T", "discipline": "geometry"})
     (tmp_path / "twice.jsonl").write_text(line + "\n" + line + "\n")
-    library = Library.open(tmp_path / "library")
+    library = Library.open(tmp_path / "library", create=True)
     report = library.add(tmp_path / "twice.jsonl")
     assert (report.papers, report.unchanged) == (1, 1)
     assert compute_statistics(library)["fields"] == {"geometry": 1}
@@ -194,7 +194,7 @@ def test_of_two_versions_of_a_paper_the_last_one_counts_every_time(tmp_path: Pat
     for name in ("first", "second"):
         record = {"doc_id": "x", "latex": r"\[ a = b \]", "title": name}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(record) + "\n")
-    library = Library.open(tmp_path / "library")
+    library = Library.open(tmp_path / "library", create=True)
     for _ in range(2):
         assert library.add(tmp_path / "first.jsonl", tmp_path / "second.jsonl").papers == 2
         assert [row["title"] for row in library.list_papers()] == ["second"]
@@ -218,9 +218,9 @@ def test_trees_of_another_converter_are_never_mixed_in(library: Library, papers:
 def test_a_folder_with_other_things_in_it_is_not_taken_for_a_library(tmp_path: Path) -> None:
     (tmp_path / "thesis.doc").write_text("important")
     with pytest.raises(BadInput, match="not empty"):
-        Library.open(tmp_path)
-    with pytest.raises(BadInput, match="no library"):
-        Library.open(tmp_path / "missing", create=False)
+        Library.open(tmp_path, create=True)
+    with pytest.raises(BadInput, match="no library; .*create=True"):
+        Library.open(tmp_path / "missing")
     assert not (tmp_path / "missing").exists()
 
 
@@ -255,7 +255,7 @@ def test_a_failed_reading_never_replaces_a_paper_and_is_tried_again(
 def test_sources_are_removed_by_the_name_they_were_added_with(tmp_path: Path) -> None:
     records = tmp_path / "some.jsonl"
     records.write_text("".join(json.dumps({"doc_id": str(n), "latex": rf"\[ x_{n} = {n} \]"}) + "\n" for n in range(3)))
-    library = Library.open(tmp_path / "library")
+    library = Library.open(tmp_path / "library", create=True)
     library.add("atlas:", records)
     assert library.remove(str(records)) == 3
     assert library.remove("\udcff", "\0", "no such thing") == 0
@@ -274,7 +274,7 @@ def test_sources_are_removed_by_the_name_they_were_added_with(tmp_path: Path) ->
 def test_odd_characters_and_numbers_cost_at_most_their_paper(tmp_path: Path, record: dict[str, object]) -> None:
     good = {"doc_id": "good", "latex": r"\[ a = b \]"}
     (tmp_path / "odd.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (record, good)))
-    library = Library.open(tmp_path / "library")
+    library = Library.open(tmp_path / "library", create=True)
     library.add(tmp_path / "odd.jsonl")
     assert library.connection.execute("SELECT 1 FROM papers WHERE key = 'record:good' AND failure = ''").fetchone()
     assert len(list(export_equations(library))) >= 1
@@ -283,7 +283,7 @@ def test_odd_characters_and_numbers_cost_at_most_their_paper(tmp_path: Path, rec
 
 def test_mathml_attributes_with_line_breaks_are_dropped(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text('<p>x<math display="block"><mi mathvariant="a&#10;b">x</mi></math></p>')
-    library = Library.open(tmp_path / "library")
+    library = Library.open(tmp_path / "library", create=True)
     library.add(tmp_path / "page.html")
     assert [line["status"] for line in export_equations(library)] == ["converted"]
 
@@ -292,7 +292,7 @@ def test_a_library_without_its_manifest_is_not_overwritten(library: Library) -> 
     (library.folder / "manifest.json").unlink()
     content = (library.folder / "library.db").read_bytes()
     with pytest.raises(CorruptData, match="not touched"):
-        Library.open(library.folder)
+        Library.open(library.folder, create=True)
     assert (library.folder / "library.db").read_bytes() == content
     assert any((library.folder / "forest").iterdir())
 
@@ -302,13 +302,13 @@ def test_script_without_main_guard_gets_an_error_and_no_failed_papers(tmp_path: 
         write_article(tmp_path / "papers", number)
     script = "import sys\nfrom eqkin.api import Library\nfrom eqkin.executor import LocalExecutor\n"
     script += "executor = LocalExecutor(2, warm_up_seconds=0.0)\n"
-    script += "Library.open(sys.argv[1]).add(sys.argv[2], executor=executor)\n"
+    script += "Library.open(sys.argv[1], create=True).add(sys.argv[2], executor=executor)\n"
     (tmp_path / "unguarded.py").write_text(script)
     command = [sys.executable, tmp_path / "unguarded.py", tmp_path / "library", tmp_path / "papers"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert "no worker process could be started" in done.stderr
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         assert compute_statistics(library)["papers_failed"] == {}
 
 

@@ -68,7 +68,7 @@ def test_library_figures_are_written_as_png_and_svg(library: Library, tmp_path: 
 
 
 def test_empty_library_has_zero_statistics_and_no_equations(tmp_path: Path) -> None:
-    library = Library.open(tmp_path / "empty")
+    library = Library.open(tmp_path / "empty", create=True)
     numbers = compute_statistics(library)
     assert numbers["papers"] == numbers["equations"]["found"] == 0
     assert list(export_equations(library)) == []

@@ -52,7 +52,7 @@ def doomed_replace(self, target): step(); replace(self, target); step()
 def doomed_unlink(self, missing_ok=False): step(); unlink(self, missing_ok=missing_ok)
 os.fsync, Path.replace, Path.unlink = doomed_fsync, doomed_replace, doomed_unlink
 writer.SETTINGS = writer.WriterSettings(batch_papers=1, max_segments=1)
-Library.open(sys.argv[1]).add(sys.argv[2])
+Library.open(sys.argv[1], create=True).add(sys.argv[2])
 print("survived", countdown)
 """
 
@@ -65,7 +65,7 @@ def _run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("part", range(4))
 def test_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, papers: Path, part: int) -> None:
     (papers / "a3.tex").unlink()
-    with Library.open(tmp_path / "clean") as clean:
+    with Library.open(tmp_path / "clean", create=True) as clean:
         clean.add(papers)
     expected = verify(tmp_path / "clean").content
     whole = _run(_DOOMED, tmp_path / "whole", papers, 10**6)
@@ -79,7 +79,7 @@ def test_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, papers: Path,
         if (folder / "manifest.json").exists():
             verdict = verify(folder)
             assert not verdict.problems, (moment, verdict.problems)
-        with Library.open(folder) as library:
+        with Library.open(folder, create=True) as library:
             library.add(papers)
         verdict = verify(folder)
         assert not verdict.problems
@@ -111,7 +111,7 @@ def test_terminated_add_keeps_committed_papers_and_says_so(tmp_path: Path, paper
     assert stopped.returncode == 130
     assert "run the same command again" in stopped.stderr
     assert verify(tmp_path / "library").papers >= 1
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(papers)
     assert verify(tmp_path / "library").papers == 3
 
@@ -121,7 +121,8 @@ def test_full_disk_raises_storage_failed_and_keeps_the_old_state(library: Librar
     (tmp_path / "big").mkdir()
     text = "".join(rf"\[ x_{{{n}}} + \text{{word{n}}} = y^{{{n}}} \]" + "\n" for n in range(3000))
     (tmp_path / "big" / "big.tex").write_text(text)
-    script = "import resource, signal, sys\nfrom eqkin.api import Library\nlibrary = Library.open(sys.argv[1])\n"
+    script = "import resource, signal, sys\nfrom eqkin.api import Library\n"
+    script += "library = Library.open(sys.argv[1], create=True)\n"
     script += (
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
     )
@@ -170,7 +171,7 @@ def test_read_only_library_can_be_read_and_refuses_writes(library: Library, pape
 def test_open_raises_storage_failed_where_no_folder_can_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageFailed, match="no library can be created"):
-        Library.open(tmp_path / "file" / "library")
+        Library.open(tmp_path / "file" / "library", create=True)
 
 
 def test_verify_finds_any_flipped_byte(library: Library) -> None:
@@ -271,7 +272,7 @@ def crash(text, *rest, **options):
 parsing.parse = crash
 if __name__ == "__main__":
     executor = LocalExecutor(2, warm_up_seconds=0.0)
-    report = Library.open(sys.argv[1]).add(sys.argv[2], executor=executor)
+    report = Library.open(sys.argv[1], create=True).add(sys.argv[2], executor=executor)
     print(report.papers, dict(report.failed))
 """
 

@@ -136,7 +136,7 @@ def test_sources_that_only_this_machine_can_reach_are_loaded_before_they_are_sen
         (package / f"m{number}.py").write_text(f'"""Law {number}.\n\n.. math:: x = {number}\n"""\n')
     monkeypatch.syspath_prepend(str(package.parent))
     executor = _RemoteExecutor(lambda: shutil.rmtree(package))
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         report = library.add("python:mathy", executor=executor)
     assert (report.papers, report.failed, executor.sizes) == (4, {}, [[3, 1]])
 
@@ -157,7 +157,7 @@ def test_unexpected_error_of_a_source_that_only_this_machine_can_reach_fails_its
         return read(raw, key, *others)
 
     monkeypatch.setattr(docstrings, "read_module", fail_once)
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         report = library.add("python:oddly", executor=_RemoteExecutor())
     assert (report.papers, report.failed) == (2, {"unreadable": 1})
     assert "ZeroDivisionError('odd')" in report.problems[0]
@@ -167,7 +167,7 @@ def test_failed_batches_are_split_into_papers(tmp_path: Path) -> None:
     for number in range(4):
         write_article(tmp_path / "papers", number)
     executor = _RemoteExecutor(fails=True)
-    with Library.open(tmp_path / "many") as many, Library.open(tmp_path / "one") as one:
+    with Library.open(tmp_path / "many", create=True) as many, Library.open(tmp_path / "one", create=True) as one:
         report = many.add(tmp_path / "papers", executor=executor)
         one.add(tmp_path / "papers")
     assert executor.sizes == [[3, 1], [1, 1, 1], [1]]

@@ -32,7 +32,7 @@ def test_counts_and_contents_follow_the_papers(library: Library, papers: Path, t
     library.add(write_article(papers, 2, "something else"))
     after = queries.list_contents(library, failed=False)
     assert {key for key in before if after[key] != before[key]} == {key for key in before if key.endswith("a2.tex")}
-    with Library.open(tmp_path / "empty") as empty:
+    with Library.open(tmp_path / "empty", create=True) as empty:
         assert not queries.has_equations(empty)
         assert queries.list_contents(empty) == {}
 

@@ -34,7 +34,7 @@ def count(library: Library) -> tuple[int, int, int]:
 
 
 def test_setting_for_formulas_is_kept_and_changes_what_is_read(tmp_path: Path, paper: Path) -> None:
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(paper, formulas="inline")
         assert count(library) == (1, 2, 1)
         assert library.add(paper).unchanged == 1
@@ -46,7 +46,7 @@ def test_setting_for_formulas_is_kept_and_changes_what_is_read(tmp_path: Path, p
 
 
 def test_rows_and_inline_formulas_are_shown_with_number_whole_and_context(tmp_path: Path, paper: Path) -> None:
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(paper, formulas="inline")
         key = library.list_papers()[0]["key"]
         whole, first, second, inline = (get_equation(library, f"{key}#{number}") for number in range(4))
@@ -68,6 +68,6 @@ def test_document_without_title_is_named_by_its_file(tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "main.tex").write_text(r"\section{A} $$x=1$$ \section{B} $$y=2$$")
     (tmp_path / "lecture 3.md").write_text("$$x=1$$")
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(tmp_path / "thesis", tmp_path / "lecture 3.md")
         assert [paper["title"] for paper in library.list_papers()] == ["thesis/main", "lecture 3"]

@@ -38,7 +38,7 @@ def test_library_of_0_1_is_intact_and_its_index_unfinished(folder: Path) -> None
 
 
 def test_index_of_0_1_is_replaced_by_an_update_with_names(folder: Path) -> None:
-    with Library.open(folder, create=False) as library:
+    with Library.open(folder) as library:
         before, encoder = IndexManifest.load(folder / "index"), load_encoder(folder)
         assert before is not None and before.words is not None and before.words.sealed
         with pytest.raises(BadInput, match="made by an older eqkin; run `eqkin index`"):
@@ -50,20 +50,20 @@ def test_index_of_0_1_is_replaced_by_an_update_with_names(folder: Path) -> None:
         assert index.terms is not None and (len(index.terms), index.terms.missing) == (153, 0)
     after, report = IndexManifest.load(folder / "index"), verify(folder)
     assert after is not None and after.words != before.words
-    with Library.open(folder, create=False) as library:
+    with Library.open(folder) as library:
         assert library.search("Bayes' theorem", k=1).hits[0].relation == "named"
     assert not report.problems + report.notes
 
 
 def test_library_of_0_1_is_searched_by_formula_and_text(folder: Path) -> None:
-    with Library.open(folder, create=False) as library:
+    with Library.open(folder) as library:
         hits = library.search(r"P(A|B) = \frac{P(B|A) P(A)}{P(B)}", k=3).hits
         assert hits[0].equation.id == "atlas:probability#4"
         assert library.search(text="entropy of a source", k=3).hits[0].equation.paper.key == "atlas:information-theory"
 
 
 def test_library_of_0_1_is_added_to_and_removed_from(folder: Path, tmp_path: Path) -> None:
-    with Library.open(folder, create=False) as library:
+    with Library.open(folder) as library:
         assert library.add(write_article(tmp_path / "papers", 1)).papers == 1
         assert library.search(r"E = \frac12 m v^2 + V(x_1)", k=1).hits[0].equation.paper.title == "On subject1"
         assert library.remove("atlas:networks") == 1
@@ -71,5 +71,5 @@ def test_library_of_0_1_is_added_to_and_removed_from(folder: Path, tmp_path: Pat
     report = verify(folder)
     assert not report.problems + report.notes
     assert report.papers == 3
-    with Library.open(folder, create=False) as library:
+    with Library.open(folder) as library:
         assert not VectorIndex.open(library, load_encoder(folder).digest).missing

@@ -27,7 +27,7 @@ def folder(tmp_path_factory) -> Path:
         {"doc_id": "bayes", "title": "Bayes", "latex": bayes},
     ]
     (place / "papers.jsonl").write_text("\n".join(json.dumps(record) for record in records))
-    with Library.open(place / "library") as library:
+    with Library.open(place / "library", create=True) as library:
         library.add(place / "papers.jsonl")
         update_index(library, Encoder.load())
     return place / "library"
@@ -39,7 +39,7 @@ def context(tmp_path) -> ExperimentContext:
 
 
 def test_examples_list_titles_and_words_without_formulas(context, folder):
-    with Library.open(folder, create=False) as library:
+    with Library.open(folder) as library:
         result = run_examples(context, library)
     counts, bayes, _, ising, _ = result.tables
     assert bayes.rows[0].cells["title"] == "Bayes"
@@ -55,7 +55,7 @@ def test_examples_list_titles_and_words_without_formulas(context, folder):
 def test_examples_of_an_unrelated_library_have_no_words(context, tmp_path):
     path = tmp_path / "paper.jsonl"
     path.write_text(json.dumps({"doc_id": "a", "title": "Rising", "latex": r"Promising. \[ a + b = c \]"}))
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(path)
         update_index(library, Encoder.load())
         result = run_examples(context, library)

@@ -146,7 +146,7 @@ def library(tmp_path):
     ]
     path = tmp_path / "papers.jsonl"
     path.write_text("\n".join(json.dumps(record) for record in records))
-    with Library.open(tmp_path / "library") as opened:
+    with Library.open(tmp_path / "library", create=True) as opened:
         opened.add(path)
         yield opened
 

@@ -112,7 +112,7 @@ def test_judged_set_without_grade_0_is_complete(tmp_path):
 def test_end_to_end_searches_a_copy_of_the_library(context, tmp_path):
     note = tmp_path / "note.tex"
     note.write_text("".join(f"\\[ {latex} = 0 \\]\n" for latex in OTHERS))
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(note)
         distractors = draw_distractors(library, 3, [make_labelled([("q = 0", "known")])])
         assert sorted(distractors.latex) == [r"\int f = 0", "w = 7 = 0"]

@@ -68,7 +68,7 @@ def library(tmp_path_factory):
         latex = rf"\section{{Of {topic}}} {topic} of somethings {equations} \section{{More}} Other. \[ z = {number} \]"
         records.append({"doc_id": topic, "title": topic, "latex": latex})
     (folder / "papers.jsonl").write_text("\n".join(json.dumps(record) for record in records))
-    with Library.open(folder / "library") as opened:
+    with Library.open(folder / "library", create=True) as opened:
         opened.add(folder / "papers.jsonl")
         yield opened
 
@@ -179,7 +179,7 @@ def test_study_rejects_missing_systems_and_equations(context, library, tmp_path)
         run_study(context, library, [], QUERIES)
     with pytest.raises(BadInput, match="distinct names"):
         run_study(context, library, [Longest(), Longest()], QUERIES)
-    with Library.open(tmp_path / "empty") as empty, pytest.raises(BadInput, match="no equations"):
+    with Library.open(tmp_path / "empty", create=True) as empty, pytest.raises(BadInput, match="no equations"):
         run_study(context, empty, [Longest()], QUERIES)
 
 
@@ -189,7 +189,7 @@ def test_content_digest_depends_on_prose(tmp_path):
         (tmp_path / "paper.jsonl").write_text(
             json.dumps({"doc_id": "a", "title": "A", "latex": rf"{prose} \[ x = y \]"})
         )
-        with Library.open(tmp_path / "library") as opened:
+        with Library.open(tmp_path / "library", create=True) as opened:
             opened.add(tmp_path / "paper.jsonl")
             digests.add(compute_content_digest(opened))
     assert len(digests) == 2

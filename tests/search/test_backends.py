@@ -55,7 +55,7 @@ def _open_backend(kind, folder, encoder, collection):
     from eqkin.backends.milvus import open_backend
     from eqkin.backends.milvus.push import push_library
 
-    with Library.open(folder, create=False) as library:
+    with Library.open(folder) as library:
         push_library(library, server.uri, encoder.digest, collection)
     return open_backend(server.uri, collection, encoder.digest)
 
@@ -300,7 +300,7 @@ def test_search_terms_finds_equations_with_common_terms(snapshot, engine, kind):
 def test_empty_collection_has_no_hits(kind, tmp_path, encoder):
     if kind == OLD:
         pytest.skip("creating collections takes long, and Milvus Lite tests the same")
-    with Library.open(tmp_path / "empty") as library:
+    with Library.open(tmp_path / "empty", create=True) as library:
         update_index(library, encoder)
     with SearchEngine(_open_backend(kind, tmp_path / "empty", encoder, "nothing"), encoder) as empty:
         assert empty.search(BAYES).hits == ()

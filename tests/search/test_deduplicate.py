@@ -109,7 +109,7 @@ def test_search_lists_the_better_of_a_display_and_its_rows(tmp_path, encoder):
     (tmp_path / "note.tex").write_text(
         r"\begin{align} \Box \Psi_{\nu} &= k \Psi_{\nu} \\ \oint_C f(z) dz &= 2 \pi i R \end{align}"
     )
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(tmp_path / "note.tex")
         update_index(library, encoder)
         with SearchEngine(library, encoder) as engine:

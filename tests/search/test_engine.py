@@ -83,7 +83,7 @@ def test_text_reorders_but_does_not_replace_the_formula(engine):
 def test_text_decides_between_identical_formulas(tmp_path, encoder):
     for word in ("strings", "membranes"):
         (tmp_path / f"{word}.md").write_text(f"# Note\n\nWaves of {word} are\n\n$$ u_{{tt}} = c^2 \\Delta u $$\n")
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(*(tmp_path / f"{word}.md" for word in ("strings", "membranes")))
         update_index(library, encoder)
         with SearchEngine(library, encoder) as engine:
@@ -157,7 +157,7 @@ def test_search_refuses_too_large_k_and_returns_all_for_a_large_one(engine, tmp_
     with pytest.raises(LimitReached):
         engine.search(BAYES, k=10**9)
     (tmp_path / "note.md").write_text("# Note\n\n$$ a = b $$\n\n$$ c^2 = d $$\n")
-    with Library.open(tmp_path / "small") as library:
+    with Library.open(tmp_path / "small", create=True) as library:
         library.add(tmp_path / "note.md")
         assert len(library.search("x", k=LIMITS.results).hits) == 2
 
@@ -175,7 +175,7 @@ def test_search_refuses_unreadable_formula_with_its_position(engine):
 
 
 def test_empty_library_has_no_hits_map_or_facets(tmp_path, encoder):
-    Library.open(tmp_path / "empty").close()
+    Library.open(tmp_path / "empty", create=True).close()
     with SearchEngine(tmp_path / "empty", encoder) as engine:
         assert engine.search(BAYES, text="word").hits == ()
         assert len(engine.build_map().ids) == 0
@@ -186,7 +186,7 @@ def test_empty_library_has_no_hits_map_or_facets(tmp_path, encoder):
 
 def test_search_without_vectors_names_the_command_to_run(tmp_path, encoder):
     (tmp_path / "note.md").write_text("# Note\n\n$$ a = b $$\n")
-    with Library.open(tmp_path / "new") as library:
+    with Library.open(tmp_path / "new", create=True) as library:
         library.add(tmp_path / "note.md")
     with SearchEngine(tmp_path / "new", encoder) as engine:
         with pytest.raises(BadInput, match="eqkin index"):
@@ -195,7 +195,7 @@ def test_search_without_vectors_names_the_command_to_run(tmp_path, encoder):
 
 
 def _keys(folder):
-    with Library.open(folder) as library:
+    with Library.open(folder, create=True) as library:
         return [paper["key"] for paper in library.list_papers()]
 
 
@@ -203,7 +203,7 @@ def test_search_follows_added_and_removed_equations(tmp_path, encoder):
     first, second = tmp_path / "a.md", tmp_path / "b.md"
     first.write_text("# Note\n\n$$ a = b $$\n")
     second.write_text("# Note\n\n$$ \\oint_C f = 2\\pi i $$\n")
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(first)
         update_index(library, encoder)
         with SearchEngine(library, encoder) as engine:
@@ -219,29 +219,29 @@ def test_search_follows_added_and_removed_equations(tmp_path, encoder):
 
 def test_library_search_embeds_new_equations_first(tmp_path):
     (tmp_path / "a.md").write_text("# Note\n\n$$ \\oint_C f = 2\\pi i $$\n\n$$ a = b $$\n")
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(tmp_path / "a.md")
         assert library.search(r"\oint_C f = 2\pi i", k=1).hits[0].similarity == pytest.approx(1, abs=2e-3)
 
 
 def test_library_search_rebuilds_a_damaged_index(tmp_path):
     (tmp_path / "a.md").write_text("# Note\n\n$$ a = b $$\n")
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(tmp_path / "a.md")
         assert library.search(BAYES, k=1).hits
     (tmp_path / "library" / "index" / "index.json").write_text("{}")
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         assert library.search(BAYES, k=1).hits
 
 
 def test_library_search_rebuilds_missing_vectors(tmp_path):
     (tmp_path / "a.md").write_text("$$ a = b $$\n")
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(tmp_path / "a.md")
         assert len(library.search("x").hits) == 1
     for vectors in (tmp_path / "library" / "index").glob("vectors-*"):
         vectors.unlink()
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         assert len(library.search("x").hits) == 1
 
 
@@ -267,7 +267,7 @@ def test_get_paper_lists_equations_by_section(engine):
 
 def test_get_paper_contains_equations_that_could_not_be_read(tmp_path, encoder):
     (tmp_path / "a.md").write_text("# Note\n\n$$ a = b $$\n\n$$ \\begin{nope} x \\end{nope} $$\n")
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(tmp_path / "a.md")
         (key,) = (paper["key"] for paper in library.list_papers())
         with SearchEngine(library, encoder) as engine:
@@ -289,7 +289,7 @@ def test_facets_count_all_equations(engine):
 
 
 def test_facets_follow_added_papers(tmp_path, encoder):
-    with Library.open(tmp_path / "library") as library, SearchEngine(library, encoder) as engine:
+    with Library.open(tmp_path / "library", create=True) as library, SearchEngine(library, encoder) as engine:
         assert engine.count_facets() == ({}, {})
         library.add("atlas:")
         assert "probability" in engine.count_facets()[0]

@@ -40,7 +40,7 @@ def energy(tmp_path_factory, encoder: Encoder):
         for at, (_, latex, year, lang, fields) in enumerate(DOCUMENTS)
     ]
     (folder / "papers.jsonl").write_text("\n".join(map(json.dumps, records)))
-    with Library.open(folder / "library") as library:
+    with Library.open(folder / "library", create=True) as library:
         library.add(folder / "papers.jsonl")
         update_index(library, encoder)
     with SearchEngine(folder / "library", encoder) as engine:

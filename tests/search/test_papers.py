@@ -30,7 +30,7 @@ def small(tmp_path_factory, encoder):
     special = SPECIAL.replace(r"\psi", r"\phi").replace("z", "w")
     records.append({"doc_id": "special", "title": "Special", "latex": rf"\section{{S}} {special}"})
     (place / "papers.jsonl").write_text("\n".join(json.dumps(record) for record in records))
-    with Library.open(place / "library") as library:
+    with Library.open(place / "library", create=True) as library:
         library.add(place / "papers.jsonl")
         library.open_engine()
     with SearchEngine(place / "library", encoder) as engine:
@@ -91,7 +91,7 @@ def test_similar_papers_refuses_a_draft_without_equations_and_a_missing_one(engi
 
 def test_library_of_one_paper_has_no_similar_ones(tmp_path):
     (tmp_path / "a.md").write_text("# Note\n\n$$ a = b $$\n")
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(tmp_path / "a.md")
         (key,) = (paper["key"] for paper in library.list_papers())
         assert library.similar_papers(key) == []

@@ -177,7 +177,7 @@ def test_index_without_terms_is_searched_by_vectors_and_completed_by_an_update(c
 def test_search_ignores_equations_removed_since_indexing(tmp_path, encoder):
     (tmp_path / "a.md").write_text("# A\n\n$$ a = b $$\n")
     (tmp_path / "b.md").write_text("# B\n\n$$ c = d^2 $$\n\n$$ c = e^2 $$\n\n$$ c = f^2 $$\n")
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(tmp_path / "a.md", tmp_path / "b.md")
         update_index(library, encoder)
         with SearchEngine(library, encoder) as engine:
@@ -205,7 +205,7 @@ def squares(tmp_path_factory, encoder):
         r"\int_0^1 g(t) dt",
     )
     (place / "note.md").write_text("# Note\n\n" + "\n\n".join(f"$$ {latex} $$" for latex in formulas) + "\n")
-    with Library.open(place / "library") as library:
+    with Library.open(place / "library", create=True) as library:
         library.add(place / "note.md")
         update_index(library, encoder)
         with SearchEngine(library, encoder) as engine:

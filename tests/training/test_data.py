@@ -73,7 +73,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 @pytest.fixture(scope="module")
 def library(sources: list[Path]) -> Library:
-    opened = Library.open(sources[0].parents[1] / "library")
+    opened = Library.open(sources[0].parents[1] / "library", create=True)
     opened.add(*sources)
     return opened
 
@@ -189,7 +189,7 @@ def test_work_is_repository_then_parent_then_paper(corpus: Corpus) -> None:
 
 
 def test_equal_libraries_give_equal_corpus_files(corpus: Corpus, sources: list[Path], tmp_path: Path) -> None:
-    with Library.open(tmp_path / "other") as other:
+    with Library.open(tmp_path / "other", create=True) as other:
         for source in reversed(sources):
             other.add("atlas:", source)
         other.remove("atlas:")  # most trees are dead now, so all segments are rewritten
@@ -205,7 +205,10 @@ def test_corpus_sees_changes_by_other_processes(tmp_path: Path) -> None:
     papers = tmp_path / "papers"
     for number in range(3):
         write_article(papers, number)
-    with Library.open(tmp_path / "library") as reader, Library.open(tmp_path / "library") as writer:
+    with (
+        Library.open(tmp_path / "library", create=True) as reader,
+        Library.open(tmp_path / "library", create=True) as writer,
+    ):
         writer.add(papers)
         first = Corpus.from_library(reader)
         for name in ("b", "c", "d"):
@@ -384,7 +387,7 @@ def test_corpus_reports_missing_files_and_folders(corpus: Corpus, tmp_path: Path
 
 
 def test_corpus_of_an_empty_library_is_empty(tmp_path: Path) -> None:
-    empty = Corpus.from_library(Library.open(tmp_path / "library"))
+    empty = Corpus.from_library(Library.open(tmp_path / "library", create=True))
     assert empty.compute_statistics() == dict.fromkeys(
         ("trees", "papers", "works", "sections", "citations", "nodes", "mean_nodes"), 0
     )
@@ -395,7 +398,7 @@ def test_corpus_of_an_empty_library_is_empty(tmp_path: Path) -> None:
 
 
 def test_corpus_of_a_damaged_library_is_an_error(sources: list[Path], tmp_path: Path) -> None:
-    with Library.open(tmp_path / "library") as library:
+    with Library.open(tmp_path / "library", create=True) as library:
         library.add(sources[2])
         (segment,) = (tmp_path / "library" / "forest").iterdir()
         content = segment.read_bytes()

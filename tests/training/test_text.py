@@ -31,7 +31,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         for n, subject in enumerate(subjects)
     ]
     (folder / "r.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    with Library.open(folder / "library") as library:
+    with Library.open(folder / "library", create=True) as library:
         library.add(folder / "r.jsonl")
         return Corpus.from_library(library)
 

@@ -32,7 +32,7 @@ from eqkin.library import writer
 
 folder, notes, mark, encoder = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Encoder.load()
 notes.mkdir()
-with Library.open(folder) as library:
+with Library.open(folder, create=True) as library:
     for number in range(1, 7):
         note = notes / f"n{number}.md"
         note.write_text(f"# Note {number}\n\nOn products number{number}.\n\n$$ {mark % (number, number, number)} $$\n")

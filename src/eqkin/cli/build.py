@@ -119,7 +119,7 @@ def add(
     snapshot = MetadataSnapshot(metadata) if metadata else None
     with stop_politely("what was read is kept, run the same command again to continue"):
         with open_executor(engine, jobs, ray_address) as executor:
-            opened, start = Library.open(library), time.monotonic()
+            opened, start = Library.open(library, create=True), time.monotonic()
             report = _add_papers(opened, sources, executor, snapshot, bool(fetch), formulas)
             missing = len(report.without_source)
             question = f"{count_noun(missing, 'paper')} without a source here: fetch LaTeX from arXiv?"
@@ -144,7 +144,7 @@ def add(
 
 
 def _remove_papers(folder: Path, sources: list[str], jobs: int, index: bool) -> int:
-    library = Library.open(folder, create=False)
+    library = Library.open(folder)
     removed = library.remove(*sources)
     if not removed:
         raise BadInput(
@@ -258,7 +258,7 @@ def index(
         eqkin index --engine ray --ray-address auto
     """
     with stop_politely("what was embedded is kept, `eqkin index` continues"):
-        with Library.open(library, create=False) as opened, open_executor(engine, jobs, ray_address) as executor:
+        with Library.open(library) as opened, open_executor(engine, jobs, ray_address) as executor:
             report = update_with_progress(opened, executor, rebuild=rebuild, model=model)
     sizes = get_index_sizes(library)
 
@@ -374,7 +374,7 @@ def push(
     text = "connecting"
     with (
         stop_politely("what was pushed stays, run the same command again to continue"),
-        Library.open(library, create=False) as opened,
+        Library.open(library) as opened,
         ProgressDisplay(lambda: text) as display,
     ):
 

@@ -38,7 +38,7 @@ def stats(
     """
     from eqkin.library.statistics import compute_statistics, count_characters
 
-    with Library.open(library, create=False) as opened:
+    with Library.open(library) as opened:
         numbers = compute_statistics(opened) | {"index": get_index_sizes(library)}
         numbers["equations"]["unparsed"] = get_unparsed_count(library)
         emit(numbers, as_json, lambda: print_statistics(numbers))
@@ -159,7 +159,7 @@ def export(
     from eqkin.library.records import export_equations
     from eqkin.storage import write_stream
 
-    with Library.open(library, create=False) as opened:
+    with Library.open(library) as opened:
         if forest:
             _export_corpus(opened, forest)
             return

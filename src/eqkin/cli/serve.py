@@ -121,7 +121,7 @@ def serve(
         folder = get_data_folder() / "judgements" / collection
         target = ServeTarget(None, milvus, collection, model, folder, settings)
     else:
-        with Library.open(library, create=False) as opened:  # report an unusable library before anything is started
+        with Library.open(library) as opened:  # report an unusable library before anything is started
             target = ServeTarget(opened.folder, settings=settings)
     _run_target(target, host, port, open_page)
 
@@ -166,7 +166,7 @@ def demo(
     from eqkin.library.statistics import compute_statistics
 
     folder = library or str(get_data_folder() / "atlas")
-    with Library.open(folder) as opened:
+    with Library.open(folder, create=True) as opened:
         added = opened.add("atlas:")
         typer.echo(f"The atlas is in {folder}: {added.papers} articles read, {added.unchanged} unchanged.\n")
         print_statistics(compute_statistics(opened))

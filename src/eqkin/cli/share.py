@@ -74,7 +74,7 @@ def mcp(library: LibraryFolder) -> None:
     """
     from eqkin.web.mcp import create_server
 
-    with Library.open(library, create=False) as opened:
+    with Library.open(library) as opened:
         create_server(opened).run("stdio")
 
 
@@ -99,7 +99,7 @@ def watch(
                 info = path.stat()
                 found[str(path)] = (info.st_mtime_ns, info.st_size)
         if found != seen:
-            with Library.open(library) as opened:
+            with Library.open(library, create=True) as opened:
                 report = opened.add(*folders)
                 opened.open_engine()
             if report.papers or report.failed:

@@ -173,7 +173,7 @@ def load_corpus(file: Path | None, library: Path) -> Corpus:
 
     if file is not None:
         return Corpus.load(file)
-    with Library.open(library, create=False) as opened:
+    with Library.open(library) as opened:
         return Corpus.from_library(opened)
 
 

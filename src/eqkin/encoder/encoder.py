@@ -66,11 +66,11 @@ class Encoder:
         """Identifier of the model; vectors of different models cannot be compared."""
         return self.model.digest
 
-    def encode(self, formulas: Sequence[str], batch_size: int = 1_024, show_progress_bar: bool = False) -> Floats:
-        r"""Return the vectors of LaTeX formulas, one per row.
+    def encode(self, formulas: str | Sequence[str], batch_size: int = 1_024, show_progress_bar: bool = False) -> Floats:
+        r"""Return the vectors of LaTeX formulas, one per row; for a single formula its vector.
 
         Args:
-            formulas: Each may be enclosed in `$...$`, `\[...\]` or an environment.
+            formulas: One or several, each of which may be enclosed in `$...$`, `\[...\]` or an environment.
             batch_size: Formulas whose trees are in memory together.
             show_progress_bar: Show how far it is.
 
@@ -78,7 +78,8 @@ class Encoder:
             BadInput: A formula cannot be read; the message names it.
         """
         if isinstance(formulas, str):
-            raise BadInput("a list of formulas is needed, not a single string")
+            vector: Floats = self.embed(self.parse_formulas([formulas]))[0]
+            return vector
         starts: Iterable[int] = range(0, len(formulas), batch_size)
         if show_progress_bar:
             from rich.progress import track
@@ -88,9 +89,10 @@ class Encoder:
         return np.concatenate(parts) if parts else np.empty((0, self.dimensions), np.float32)
 
     def similarity(self, left: Floats, right: Floats) -> Floats:
-        """Return the cosines of two sets of vectors, one row for each of the first."""
+        """Return the cosines of two sets of vectors, or single vectors: one row for each of the first."""
         unit = [
-            vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12) for vectors in (left, right)
+            vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            for vectors in (np.atleast_2d(left), np.atleast_2d(right))
         ]
         return np.asarray(unit[0] @ unit[1].T, np.float32)
 

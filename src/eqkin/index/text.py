@@ -214,7 +214,7 @@ class TextIndex:
             self.close()
             try:
                 with translate_text_errors(path):
-                    self._connections.pair = connect(path), LibraryFiles.open(self._library, create=False)
+                    self._connections.pair = connect(path), LibraryFiles.open(self._library)
                 self._connections.path = path
             except StorageFailed:
                 if path.exists() or attempt == _MAX_ATTEMPTS - 1:

@@ -28,7 +28,7 @@ def verify_index(path: Path) -> tuple[list[str], list[str]]:
     if not folder.is_dir():
         return problems, notes
     try:
-        with LibraryFiles.open(path, create=False) as library:
+        with LibraryFiles.open(path) as library:
             if is_cache_damaged(folder):
                 problems.append(f"{folder / HASH_CACHE_NAME}: damaged; `eqkin index` replaces it")
             manifest = IndexManifest.load(folder)

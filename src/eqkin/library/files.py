@@ -46,7 +46,7 @@ class LibraryFiles:
         self._segments: dict[str, Forest] = {}
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, create: bool = True, check_same_thread: bool = True) -> Self:
+    def open(cls, folder: str | os.PathLike[str], *, create: bool = False, check_same_thread: bool = True) -> Self:
         """Open the library in `folder`.
 
         Args:
@@ -55,14 +55,17 @@ class LibraryFiles:
             check_same_thread: refuse use by another thread; without it, one thread at a time may use the library.
 
         Raises:
-            BadInput: there is no library and `create` is off, or the folder has other content.
+            BadInput: there is no library and `create` is not set, or the folder has other content.
             CorruptData: it is damaged or made by another version.
             StorageFailed: the folder cannot be read or written.
         """
         path = Path(folder).expanduser().absolute()
         if not (path / MANIFEST_NAME).exists():
             if not create:
-                raise BadInput(f"{path}: there is no library; create one with `eqkin add PATH --library {path}`")
+                raise BadInput(
+                    f"{path}: there is no library; create one with `eqkin add PATH --library {path}`, "
+                    "or in Python with `Library.open(path, create=True)`"
+                )
             from eqkin.library.writer import create_library  # not needed to read, and slow to import
 
             create_library(path)

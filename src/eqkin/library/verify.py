@@ -41,7 +41,7 @@ def verify_library(folder: Path, progress: Callable[[int], None] | None = None) 
     """
     report = VerificationReport()
     try:
-        with LibraryFiles.open(folder, create=False) as library:
+        with LibraryFiles.open(folder) as library:
             _check_database(library, report)
             segments = _check_segments(library, report)
             _check_papers(library, segments, report, progress or (lambda papers: None))

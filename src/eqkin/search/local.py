@@ -341,7 +341,7 @@ class LocalBackend:
         return status.st_mtime_ns, status.st_size, status.st_ino
 
     def _connect(self) -> LibraryFiles:
-        return LibraryFiles.open(self.folder, create=False, check_same_thread=False)
+        return LibraryFiles.open(self.folder, check_same_thread=False)
 
     def _open(self, signature: tuple[int, ...]) -> None:
         with self._connect() as library:
@@ -366,7 +366,7 @@ def get_folder(library: LibraryFiles | str | os.PathLike[str]) -> Path:
     """Return the folder of a library; raises `BadInput` if there is none."""
     if isinstance(library, LibraryFiles):
         return library.folder
-    with LibraryFiles.open(library, create=False) as opened:
+    with LibraryFiles.open(library) as opened:
         return opened.folder
 
 

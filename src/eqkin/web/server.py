@@ -92,7 +92,7 @@ class ServeTarget:
         """
         with ExitStack() as stack:
             if self.library:
-                library = stack.enter_context(Library.open(self.library, create=False))
+                library = stack.enter_context(Library.open(self.library))
                 engine = library.open_engine() if prepare else stack.enter_context(SearchEngine(library))
                 folder = library.folder
             else:

@@ -29,7 +29,7 @@ def filled(tmp_path: Path, encoder: Encoder) -> Iterator[Callable[..., Library]]
     opened: list[Library] = []
 
     def fill(*records: Record, name: str = "library", index: bool = True) -> Library:
-        library = Library.open(tmp_path / name)
+        library = Library.open(tmp_path / name, create=True)
         opened.append(library)
         path = tmp_path / f"{name}.jsonl"
         path.write_text("\n".join(json.dumps(record) for record in records))

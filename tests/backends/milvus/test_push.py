@@ -143,7 +143,7 @@ def test_of_two_simultaneous_pushes_one_is_refused(lite, filled, encoder, collec
     ends, start = [], threading.Barrier(2)
 
     def one():
-        with Library.open(library.folder, create=False) as opened:
+        with Library.open(library.folder) as opened:
             start.wait()
             try:
                 ends.append(push_library(opened, lite.uri, encoder.digest, collection).papers)

@@ -100,6 +100,6 @@ def test_add_command_starts_a_local_cluster_and_stops_it(tmp_path: Path) -> None
     assert report["cluster"] == {"done": 1, "under_way": 0, "retried": 0, "nodes": 1}
     assert report["index"]["vectors"] == 8  # displays and rows
     assert done.stderr == ""
-    with Library.open(tmp_path / "one") as library:
+    with Library.open(tmp_path / "one", create=True) as library:
         library.add(shard)
     assert verify(tmp_path / "many").content == verify(tmp_path / "one").content

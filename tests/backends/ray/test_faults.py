@@ -31,7 +31,7 @@ def add(tmp_path: Path, executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) 
 
     def added(parts: Parts) -> AddReport:
         monkeypatch.setattr("eqkin.library.ingest.open_source_shards", lambda *_, **__: iter(parts))
-        with Library.open(tmp_path / "many") as library:
+        with Library.open(tmp_path / "many", create=True) as library:
             return library.add("atlas:", executor=executor)
 
     return added
@@ -41,7 +41,7 @@ def _alone(folder: Path, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> str:
     """The content of a library with the same papers, made by one process."""
     items = [item for part in parts for item in (part.iter_items() if isinstance(part, Shard) else [part])]
     monkeypatch.setattr("eqkin.library.ingest.open_source", lambda *_, **__: iter(items))
-    with Library.open(folder / "one") as library:
+    with Library.open(folder / "one", create=True) as library:
         library.add("atlas:")
     return verify(folder / "one").content
 
@@ -140,7 +140,7 @@ def test_lost_node_loses_no_paper(
 def test_crashing_paper_fails_alone(tmp_path: Path, executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     items = [loads.make_item(number, loads.crash if number == 3 else loads.load_article) for number in range(6)]
     monkeypatch.setattr("eqkin.library.ingest.open_source_shards", lambda *_, **__: iter(items))
-    with Library.open(tmp_path / "many") as library:
+    with Library.open(tmp_path / "many", create=True) as library:
         report = library.add("atlas:", executor=executor)
     assert (report.papers, report.failed) == (5, {"crash": 1})
     assert "test 3" in report.problems[0]
@@ -198,7 +198,7 @@ def kill(report):
     if report.papers == 6:
         os.kill(os.getpid(), signal.SIGKILL)
 
-with open_executor("ray", address=sys.argv[1]) as executor, Library.open(sys.argv[2]) as library:
+with open_executor("ray", address=sys.argv[1]) as executor, Library.open(sys.argv[2], create=True) as library:
     library.add(sys.argv[3], executor=executor, progress=kill)
 """
 
@@ -210,7 +210,7 @@ def test_killed_command_continues_where_it_was(tmp_path: Path, cluster: Any, exe
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     verdict = verify(tmp_path / "many")
     assert (verdict.papers, verdict.problems) == (6, [])
-    with Library.open(tmp_path / "many") as many, Library.open(tmp_path / "one") as one:
+    with Library.open(tmp_path / "many", create=True) as many, Library.open(tmp_path / "one", create=True) as one:
         report = many.add(tmp_path / "in", executor=executor)
         one.add(tmp_path / "in")
     assert (report.papers, report.unchanged) == (10, 6)

@@ -44,7 +44,7 @@ def _told(report: AddReport) -> tuple[object, ...]:
 
 
 def test_ray_makes_the_same_library_as_one_process(sources: list[Path], tmp_path: Path, executor: RayExecutor) -> None:
-    with Library.open(tmp_path / "one") as one, Library.open(tmp_path / "many") as many:
+    with Library.open(tmp_path / "one", create=True) as one, Library.open(tmp_path / "many", create=True) as many:
         expected = one.add(*sources)
         report = many.add(*sources, executor=executor)
         assert _told(report) == _told(expected)
