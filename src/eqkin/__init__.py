@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eqkin.errors import (
     BadInput,
@@ -17,6 +17,8 @@ from eqkin.errors import (
 from eqkin.lazy import load_lazily
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eqkin.api import Library
     from eqkin.encoder.encoder import Encoder
     from eqkin.search.results import Filters, Hit, Results, SearchOptions
@@ -40,7 +42,7 @@ __all__ = [
     "__version__",
 ]
 
-__getattr__ = load_lazily(
+__getattr__: Callable[[str], Any] = load_lazily(
     __name__,
     {
         "Encoder": "eqkin.encoder.encoder",

@@ -73,7 +73,7 @@ class Executor(ABC):
     batch_size = 1  # small pieces of work, such as papers, that should make up one task
 
     def __init__(self) -> None:
-        self.progress = ExecutorProgress()  # of the last `map`
+        self.progress: ExecutorProgress = ExecutorProgress()  # of the last `map`
 
     def map(
         self,
@@ -131,7 +131,8 @@ class LocalExecutor(Executor):
 
     def __init__(self, jobs: int = 1, *, warm_up_seconds: float = _WARM_UP_SECONDS) -> None:
         super().__init__()
-        self.jobs, self._warm_up_seconds = jobs, warm_up_seconds
+        self.jobs: int = jobs
+        self._warm_up_seconds = warm_up_seconds
 
     def iter_outcomes(
         self, function: Callable[[T], Any], tasks: Iterator[T], progress: ExecutorProgress

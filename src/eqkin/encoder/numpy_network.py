@@ -18,7 +18,7 @@ import numpy.typing as npt
 from eqkin.encoder.architecture import NORM_EPSILON, SQUARE_EPSILON, compute_sinusoids
 from eqkin.encoder.model import Model
 from eqkin.trees import Forest
-from eqkin.trees.vocabulary import to_dense
+from eqkin.trees.vocabulary import Vocabulary, to_dense
 
 BLOCK_NODES = 65_536  # nodes whose labels and outputs are computed together
 _PADDING_COLUMNS = 16  # after the columns of the multiplied vectors; the first one carries the bias
@@ -102,11 +102,11 @@ class Buffers:
     """Memory that the layers write to, reused for every chunk."""
 
     def __init__(self, rows: int, width: int) -> None:
-        self.nodes = np.empty((rows, width), np.float32)
-        self.summed = np.zeros((rows, width + _PADDING_COLUMNS), np.float32)  # over neighbours
-        self.projected = np.empty((rows, width), np.float32)  # by the weights of a layer
-        self.sums = np.empty((rows, width), np.float32)  # over the children of each group
-        self.parents = np.empty((rows, width), np.float32)  # of each group
+        self.nodes: Floats = np.empty((rows, width), np.float32)
+        self.summed: Floats = np.zeros((rows, width + _PADDING_COLUMNS), np.float32)  # over neighbours
+        self.projected: Floats = np.empty((rows, width), np.float32)  # by the weights of a layer
+        self.sums: Floats = np.empty((rows, width), np.float32)  # over the children of each group
+        self.parents: Floats = np.empty((rows, width), np.float32)  # of each group
 
 
 class NumpyNetwork(ABC):
@@ -115,7 +115,8 @@ class NumpyNetwork(ABC):
     chunk_nodes = 2_048  # nodes that pass through the layers together: few enough to stay in the cache
 
     def __init__(self, model: Model) -> None:
-        self.vocabulary, self.width = model.vocabulary, model.architecture.width
+        self.vocabulary: Vocabulary = model.vocabulary
+        self.width: int = model.architecture.width
         weights = {name: array.astype(np.float64) for name, array in model.weights.items()}
         self._first, self._first_bias = _to_float32(weights["first.weight"].T), _to_float32(weights["first.bias"])
         self._alpha = weights["first.alpha"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eqkin.lazy import load_lazily
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eqkin.index.manifest import IndexManifest, IndexSettings, load_encoder
     from eqkin.index.reader import VectorIndex
     from eqkin.index.terms import TermIndex
@@ -26,7 +28,7 @@ __all__ = [
     "update_index",
     "verify_index",
 ]
-__getattr__ = load_lazily(
+__getattr__: Callable[[str], Any] = load_lazily(
     __name__,
     dict.fromkeys(("IndexManifest", "IndexSettings", "load_encoder"), "eqkin.index.manifest")
     | dict.fromkeys(("UpdateReport", "ensure_current", "update_index"), "eqkin.index.update")

@@ -39,12 +39,15 @@ class VectorIndex:
         self._codes = BinaryCodes(self._files) if len(self._files) > settings.max_flat_vectors else None
         # of the same state; None: there are none yet, or of another scheme
         entries = manifest.terms
-        self.terms = None if entries is None else TermIndex.open(self._folder, entries, live, settings)
+        self.terms: TermIndex | None = (
+            None if entries is None else TermIndex.open(self._folder, entries, live, settings)
+        )
+        self.trees: Integers
         self.trees, dead = self._files.rows.select_live(live)  # ascending
         self._alive = np.ones(len(self._files), bool) if len(dead) else None  # rows that may be found; None: all
         if self._alive is not None:
             self._alive[dead] = False
-        self.missing = len(live) - len(self.trees)  # equations that have no vector yet
+        self.missing: int = len(live) - len(self.trees)  # equations that have no vector yet
 
     @classmethod
     def open(cls, library: LibraryFiles, model_digest: str, settings: IndexSettings = SETTINGS) -> VectorIndex:

@@ -392,9 +392,10 @@ class TermIndex:
     def __init__(self, segments: Sequence[TermSegment], live: Integers, settings: IndexSettings = SETTINGS) -> None:
         self._segments, self._settings = list(segments), settings
         self._rows = TreeRows([segment.trees for segment in segments])
-        self.count = len(self._rows)
+        self.count: int = len(self._rows)
+        self.trees: Integers
         self.trees, self._dead = self._rows.select_live(live)  # trees of the library, ascending; rows of all others
-        self.missing = len(live) - len(self.trees)  # equations whose terms are not indexed yet
+        self.missing: int = len(live) - len(self.trees)  # equations whose terms are not indexed yet
 
     @classmethod
     def open(

@@ -90,14 +90,14 @@ class TreeRows:
     """
 
     def __init__(self, parts: Sequence[Integers]) -> None:
-        self.parts = list(parts)
+        self.parts: list[Integers] = list(parts)
         self.starts: Integers = np.cumsum([0, *map(len, self.parts)])
         filled = [number for number, part in enumerate(self.parts) if len(part)]
         self._filled = np.array(filled, np.int64)
         self._first = np.array([self.parts[number][0] for number in filled], np.int64)
         last = np.array([self.parts[number][-1] for number in filled], np.int64)
         rising = all(bool((part[1:] > part[:-1]).all()) for part in self.parts)
-        self.ascending = rising and bool((self._first[1:] > last[:-1]).all())
+        self.ascending: bool = rising and bool((self._first[1:] > last[:-1]).all())
         self._table: tuple[Integers, Integers] | None = None
         if not self.ascending:
             order = np.argsort(self.concatenate(), kind="stable")
@@ -251,7 +251,7 @@ class VectorFiles:
     def __init__(self, folder: Path, entries: Sequence[SegmentEntry], dimensions: int) -> None:
         self.dimensions = dimensions
         self._parts = [open_vectors(folder, entry, dimensions) for entry in entries]
-        self.rows = TreeRows([part.trees for part in self._parts])
+        self.rows: TreeRows = TreeRows([part.trees for part in self._parts])
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eqkin.lazy import load_lazily
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eqkin.latex.outline import Document, Equation, Section, parse
 
 __all__ = ["Document", "Equation", "Section", "parse"]
-__getattr__ = load_lazily(__name__, dict.fromkeys(__all__, "eqkin.latex.outline"))
+__getattr__: Callable[[str], Any] = load_lazily(__name__, dict.fromkeys(__all__, "eqkin.latex.outline"))

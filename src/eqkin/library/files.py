@@ -42,7 +42,9 @@ class LibraryFiles:
     """A folder with papers, sections, equations, citations and trees. Open it with `LibraryFiles.open`."""
 
     def __init__(self, folder: Path, manifest: LibraryManifest, connection: sqlite3.Connection) -> None:
-        self.folder, self.manifest, self.connection = folder, manifest, connection
+        self.folder: Path = folder
+        self.manifest: LibraryManifest = manifest
+        self.connection: sqlite3.Connection = connection
         self._segments: dict[str, Forest] = {}
 
     @classmethod

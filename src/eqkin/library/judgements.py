@@ -70,7 +70,8 @@ class LocalJudgements:
     """The judgements of the library in `folder`."""
 
     def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
-        self.path, self._limits = folder / JUDGEMENTS_NAME, limits
+        self.path: Path = folder / JUDGEMENTS_NAME
+        self._limits = limits
 
     def add(self, judgement: Judgement) -> Judgement:
         """Store a judgement durably and return it with its time.

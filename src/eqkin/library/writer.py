@@ -53,7 +53,10 @@ class LibraryWriter:
     """Context manager that writes to a library: holds its lock, commits papers in batches, seals the manifest last."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.settings = folder, SETTINGS
+        self.folder: Path = folder
+        self.settings: WriterSettings = SETTINGS
+        self.manifest: LibraryManifest
+        self.connection: sqlite3.Connection
         self._lock = WriterLock(folder)
         self._batch: dict[str, ParsedPaper] = {}
         self._equations = 0  # in the batch

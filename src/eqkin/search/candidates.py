@@ -61,7 +61,9 @@ class CandidateSet:
         text_scores: dict[int, float],
         rest: tuple[Keys, Floats] | None = None,
     ) -> None:
-        self.refs, self.vectors, self.text_scores = list(refs), vectors, text_scores
+        self.refs: list[EquationRef] = list(refs)
+        self.vectors: Floats = vectors
+        self.text_scores: dict[int, float] = text_scores
         self.keys: Keys = np.array([ref.key for ref in refs], np.int64)  # of those ranked by all features
         self._rest = rest or (self.keys[:0], vectors[:0])
         self._snapshot = snapshot

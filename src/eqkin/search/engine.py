@@ -78,12 +78,15 @@ class SearchEngine:
         per_paper: int = HITS_PER_PAPER,
         retrieval: RetrievalSettings = SETTINGS,
     ) -> None:
-        self.formulas = FormulaReader()
-        self.per_paper, self.retrieval = per_paper, retrieval
+        self.formulas: FormulaReader = FormulaReader()
+        self.per_paper: int = per_paper
+        self.retrieval: RetrievalSettings = retrieval
+        self.encoder: Encoder
+        self.backend: SearchBackend
         if isinstance(collection, LibraryFiles | str | os.PathLike):
             folder = get_folder(collection)
             self.encoder = encoder or load_encoder(folder)
-            self.backend: SearchBackend = LocalBackend(folder, self.encoder.digest)
+            self.backend = LocalBackend(folder, self.encoder.digest)
         else:
             self.encoder, self.backend = encoder or Encoder.load(), collection
         self._reader = QueryReader(self.formulas, self._find_name, self._knows_word)

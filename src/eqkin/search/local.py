@@ -56,7 +56,8 @@ class LocalSnapshot:
     """A `Snapshot` of a library: a connection of its own, and the index that all share. Keys are tree numbers."""
 
     def __init__(self, library: LibraryFiles, backend: LocalBackend) -> None:
-        self.library, self._backend = library, backend
+        self.library: LibraryFiles = library
+        self._backend = backend
 
     @cached_property
     def view(self) -> IndexView:
@@ -269,7 +270,9 @@ class LocalBackend:
     def __init__(
         self, library: LibraryFiles | str | os.PathLike[str], model: str, *, max_sections: int = MAX_SECTIONS
     ) -> None:
-        self.folder, self.model, self.max_sections = get_folder(library), model, max_sections
+        self.folder: Path = get_folder(library)
+        self.model: str = model
+        self.max_sections: int = max_sections
         self._free: deque[LibraryFiles] = deque()
         self._view: IndexView | None = None
         self._opening = threading.Lock()

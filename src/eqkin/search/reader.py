@@ -93,7 +93,7 @@ class QueryReader:
         find_name: Callable[[str], tuple[str, str]] = lambda words: ("", ""),
         knows_word: Callable[[str], bool] = lambda word: False,
     ) -> None:
-        self.formulas = formulas or FormulaReader(1)
+        self.formulas: FormulaReader = formulas or FormulaReader(1)
         self._find_name, self._knows_word = find_name, knows_word
 
     def read(self, text: str, *, as_words: bool = False, as_formula: bool = False) -> ReadQuery:

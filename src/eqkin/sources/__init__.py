@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eqkin.lazy import load_lazily
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from eqkin.sources.arxiv import ArxivClient
     from eqkin.sources.eprints import Shard
     from eqkin.sources.metadata import MetadataSnapshot
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     from eqkin.sources.readers import open_source, open_source_shards
 
 __all__ = ["ArxivClient", "MetadataSnapshot", "Paper", "Shard", "SourceItem", "open_source", "open_source_shards"]
-__getattr__ = load_lazily(
+__getattr__: Callable[[str], Any] = load_lazily(
     __name__,
     {
         "ArxivClient": "eqkin.sources.arxiv",

@@ -109,7 +109,7 @@ class WriterLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / "lock"
+        self.path: Path = folder / "lock"
         self._descriptor = -1
 
     def __enter__(self) -> WriterLock:

@@ -75,7 +75,9 @@ class SegmentSet(Generic[Entry]):
     """The segment files of one kind in a folder, in order."""
 
     def __init__(self, folder: Path, entries: Iterable[Entry], remedy: str) -> None:
-        self.folder, self.entries, self.remedy = folder, tuple(entries), remedy
+        self.folder: Path = folder
+        self.entries: tuple[Entry, ...] = tuple(entries)
+        self.remedy: str = remedy
 
     def select_intact(self) -> tuple[Entry, ...]:
         """Return the entries whose files are there and match their hashes."""

@@ -41,7 +41,7 @@ class OperatorTree:
 
     def __init__(self, forest: OperatorForest, tree: int = 0) -> None:
         nodes = slice(int(forest.offsets[tree]), int(forest.offsets[tree + 1]))
-        self.labels = [forest.labels[at] for at in forest.label[nodes].tolist()]
+        self.labels: list[str] = [forest.labels[at] for at in forest.label[nodes].tolist()]
         self.origins: list[int] = forest.origin[nodes].tolist()
         self.script: dict[int, int] = {}  # added nodes: their position among the children of their origin
         self._expanded: dict[int, tuple[str, list[int]]] = {}
@@ -55,10 +55,10 @@ class OperatorTree:
                 self.children[path[-1]].append(node)
             path.append(node)
         self._count = len(self.labels)  # without nodes that are added later
-        self.sizes = [1] * len(self.labels)
-        self.named = [0] * len(self.labels)
-        self.anonymous = [0] * len(self.labels)
-        self.is_open = [False] * len(self.labels)  # whether a part has wildcards
+        self.sizes: list[int] = [1] * len(self.labels)
+        self.named: list[int] = [0] * len(self.labels)
+        self.anonymous: list[int] = [0] * len(self.labels)
+        self.is_open: list[bool] = [False] * len(self.labels)  # whether a part has wildcards
         for node in range(len(self.labels) - 1, -1, -1):
             self._describe(node)
 

@@ -114,9 +114,11 @@ class NetworkSystem(GraphSystem):
         super().__init__(device, progress)
         if similarity not in SIMILARITIES:
             raise BadInput(f"unknown similarity {similarity!r}; choose one of {', '.join(SIMILARITIES)}")
-        self.name, self.title, self._similarity = name, title, similarity
+        self.name: str = name
+        self.title: str = title
+        self._similarity = similarity
         self._model = Encoder.load(folder).model
-        self.learned_from = self._model.digest + ("" if similarity == "cosine" else f", {similarity}")
+        self.learned_from: str = self._model.digest + ("" if similarity == "cosine" else f", {similarity}")
 
     @property
     def model(self) -> Model:
@@ -192,7 +194,7 @@ class EngineSystem(System):
 
     name = "eqkin"
     title = "eqkin"
-    tuned_on = ENGINE_TUNED_ON
+    tuned_on: tuple[str, ...] = ENGINE_TUNED_ON
 
     def __init__(
         self,
@@ -201,9 +203,10 @@ class EngineSystem(System):
         device: str = "auto",
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        self.vector = NetworkSystem("eqkin-vector", "eqkin, vector alone", folder, device=device, progress=progress)
+        title = "eqkin, vector alone"
+        self.vector: NetworkSystem = NetworkSystem("eqkin-vector", title, folder, device=device, progress=progress)
         facts = [sha256(idf.BUNDLED_FREQUENCIES.read_bytes()).hexdigest(), features.WEIGHTS]
-        self.learned_from = f"{self.vector.learned_from}, ranking {compute_digest(facts)}"
+        self.learned_from: str = f"{self.vector.learned_from}, ranking {compute_digest(facts)}"
 
     def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Float32s:
         """Score formulas as the engine does; within one collection, a formula is not a candidate for itself."""

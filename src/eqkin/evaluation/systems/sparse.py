@@ -170,7 +170,7 @@ class TfIdfLatex(LogTfIdf):
     name = "tfidf-latex"
     title = "TF-IDF, 1-3-grams of LaTeX"
     needs_latex = True
-    tuned_on = ("arqmath-dev",)  # ten ways to tokenise LaTeX were tried there
+    tuned_on: tuple[str, ...] = ("arqmath-dev",)  # ten ways to tokenise LaTeX were tried there
     bits = 22
 
     def count_terms(self, formulas: FormulaSet) -> csr_matrix:
