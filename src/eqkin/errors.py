@@ -5,6 +5,12 @@ A message says what happened, where, and what to do about it.
 
 from __future__ import annotations
 
+import re
+
+# these can take control of a terminal, or reverse text
+_CONTROL_CHARS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CONTROL_CHARS_IN_LINES = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
 
 class EqkinError(Exception):
     """Base of all errors that eqkin raises on purpose."""
@@ -36,3 +42,11 @@ class TrainingFailed(EqkinError):
 
 class Unreachable(EqkinError):
     """A required server (Milvus, a Ray cluster) does not answer; trying again may help."""
+
+
+def strip_control_chars(text: str, *, lines: bool = False) -> str:
+    """Replace characters that would control the terminal by a mark; `lines`: except tabs and ends of lines.
+
+    Messages contain names of files and other texts that someone else may have chosen.
+    """
+    return (_CONTROL_CHARS_IN_LINES if lines else _CONTROL_CHARS).sub("\ufffd", text)

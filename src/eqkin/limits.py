@@ -1,11 +1,20 @@
 """Limits of what one input may cost.
 
-The code reads `LIMITS`; a caller who needs other limits passes a `Limits`.
+The code reads `LIMITS`; a caller who needs other limits passes a `Limits`. Work that nobody waits for any more stops:
+whoever runs it in a `CancelScope` can cancel that, and long loops and SQL statements call `check_cancelled`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+from eqkin.errors import LimitReached
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -70,7 +79,38 @@ class Limits:
     web_retry_seconds: int = 1  # after which a rejected request may be retried
     web_judgements: int = 100_000  # of one library
     judgement_chars: int = 50_000  # of one judgement: query, equation, keywords
-    judgements_bytes: int = 100_000_000  # of all judgements
+    judgement_keywords: int = 50
+    judgements_bytes: int = 25_000_000  # of all judgements
 
 
 LIMITS = Limits()
+
+
+class CancelScope:
+    """Work that another thread can cancel."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Make the work stop at its next check."""
+        self.cancelled = True
+
+    def run(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Call a function; raises `LimitReached` if it is cancelled."""
+        before = _SCOPE.set(self)
+        try:
+            check_cancelled()
+            return function(*arguments, **named)
+        finally:
+            _SCOPE.reset(before)
+
+
+_SCOPE: ContextVar[CancelScope | None] = ContextVar("cancel_scope", default=None)
+
+
+def check_cancelled() -> None:
+    """Raise `LimitReached` if the current work was cancelled."""
+    scope = _SCOPE.get()
+    if scope is not None and scope.cancelled:
+        raise LimitReached("given up: the time is over, or nobody waits for the answer any more")

@@ -12,8 +12,11 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+from eqkin import Library
 from eqkin.cli import EXIT_CODES, app
 from eqkin.errors import BadInput
+from eqkin.library.judgements import Judgement, LocalJudgements
+from tests.cli.running import eqkin
 from tests.sources.test_references import make_pdf
 
 runner = CliRunner()
@@ -123,6 +126,31 @@ def test_convert_continues_after_a_bad_formula_and_reports_its_line() -> None:
     assert "nonsense" in second["error"]
     assert "mathml" in third
     assert result.stderr.startswith("line 2: ")
+
+
+def test_control_characters_of_file_names_are_not_printed(tmp_path: Path) -> None:
+    name = "a\x1b]0;owned\x07\x9b31m.tex"
+    (tmp_path / name).write_bytes(b"\x00\x01binary")
+    for command in (["add", tmp_path / name], ["add", tmp_path], ["add", tmp_path / f"no{name}"]):
+        ended = eqkin(*command, "--library", tmp_path / "library")
+        printed = ended.out + ended.err
+        assert "owned" in printed or command[1] == tmp_path
+        assert not set(printed) & {"\x1b", "\x07", "\x9b"}
+
+
+def test_judgements_are_listed_and_deleted(tmp_path: Path) -> None:
+    with Library.open(tmp_path / "library") as opened:
+        library, stored = opened.folder, LocalJudgements(opened.folder)
+    for number in range(3):
+        stored.add(Judgement(f"paper#{number}", number > 0, latex="x^2", words="some words", keywords=("power",)))
+    listed = eqkin("judgements", "--library", library, "--json").json
+    assert [each["equation"] for each in listed] == ["paper#0", "paper#1", "paper#2"]
+    text = eqkin("judgements", "--library", library).out.splitlines()
+    assert text[0].endswith("not relevant  paper#0  x^2 some words  power")
+    assert text[-1] == "3 judgements"
+    assert eqkin("judgements", "--library", library, "--delete", listed[1]["number"]).out == "1 judgement deleted\n"
+    assert [each.equation for each in stored.list_all()] == ["paper#0", "paper#2"]
+    assert eqkin("judgements", "--library", library, "--delete-all", "--json").json == {"deleted": 2}
 
 
 def test_errors_are_one_line_with_a_stable_exit_code(tmp_path: Path) -> None:

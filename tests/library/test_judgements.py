@@ -11,6 +11,7 @@ from eqkin.api import verify
 from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
 from eqkin.library.judgements import JUDGEMENTS_NAME, Judgement, LocalJudgements
 from eqkin.limits import LIMITS
+from tests.cancelling import CountingScope
 
 ONE = Judgement("paper#1", True, latex="x", words="some words", keywords=("a", "b"))
 
@@ -42,6 +43,33 @@ def test_export_uses_the_last_judgement_of_an_equation(tmp_path):
     first, second = judgements.export()
     assert (first.relevant, first.irrelevant, first.keywords) == (["paper#2"], ["paper#1"], ["a", "b", "c"])
     assert (second.latex, second.relevant) == ("", ["paper#1"])
+
+
+def test_keywords_of_a_query_are_listed_once_in_their_order(tmp_path):
+    judgements = LocalJudgements(tmp_path)
+    for start in (0, 25):
+        judgements.add(replace(ONE, keywords=tuple(str(number) for number in range(start, start + 50))))
+    (query,) = judgements.export()
+    assert query.keywords == [str(number) for number in range(75)]
+    with pytest.raises(LimitReached, match="keywords"):
+        judgements.add(replace(ONE, keywords=("x",) * (LIMITS.judgement_keywords + 1)))
+
+
+def test_export_stops_when_it_is_cancelled(tmp_path):
+    LocalJudgements(tmp_path).add(ONE)
+    with pytest.raises(LimitReached, match="given up"):
+        CountingScope(1).run(LocalJudgements(tmp_path).export)
+
+
+def test_judgements_are_deleted_by_number(tmp_path):
+    judgements = LocalJudgements(tmp_path)
+    assert judgements.delete() == 0
+    for number in range(4):
+        judgements.add(replace(ONE, equation=f"paper#{number}"))
+    first, second, *_ = judgements.list_numbered()
+    assert judgements.delete([second, 99]) == 1
+    assert [each.equation for each in judgements.list_all()] == ["paper#0", "paper#2", "paper#3"]
+    assert (judgements.delete(), judgements.list_all(), judgements.find_problems()) == (3, [], [])
 
 
 def test_several_processes_add_judgements(tmp_path):

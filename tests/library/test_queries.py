@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from eqkin.api import Library
-from eqkin.errors import CorruptData
+from eqkin.errors import CorruptData, LimitReached
 from eqkin.library import queries
 from eqkin.library.records import get_refs
+from tests.cancelling import CountingScope
 from tests.library.conftest import write_article
 
 _PACKAGE = Path(queries.__file__).parents[1]
@@ -76,3 +77,15 @@ def test_damaged_database_raises_corrupt_data(library: Library) -> None:
     library.connection.execute("ALTER TABLE equations RENAME TO lost")
     with pytest.raises(CorruptData, match="no such table"):
         queries.has_equations(library)
+
+
+def test_statement_is_interrupted_when_its_work_is_cancelled(library: Library) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+
+    def work() -> None:
+        with library.translate_errors():
+            library.connection.execute(endless).fetchone()
+
+    with pytest.raises(LimitReached, match="given up"):
+        CountingScope(3).run(work)
+    assert queries.has_equations(library)  # the connection can be used again

@@ -15,6 +15,7 @@ from eqkin.search import Filters, SearchEngine, SearchOptions, UnreadableFormula
 from eqkin.search.engine import STAGES, _VersionedCache
 from eqkin.search.local import LocalBackend
 
+from ..cancelling import CountingScope
 from .conftest import WAVE
 
 BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
@@ -335,3 +336,14 @@ def test_versioned_cache_forgets_old_versions_and_bounds_its_size():
         get("b", key)
         assert len(cache._values) <= 4
     assert len(made) == len(set(made)) == 12
+
+
+@pytest.mark.parametrize("query", [BAYES, r"\frac{?a}{?b}", "quokka"])
+def test_search_stops_when_it_is_cancelled(engine, query):
+    scope = CountingScope(1_000_000)
+    scope.run(engine.search, query, k=5, explain=True)
+    checks = 1_000_000 - scope.left
+    assert checks > 4
+    for cancelled_at in {1, checks // 2, checks - 1}:
+        with pytest.raises(LimitReached, match="given up"):
+            CountingScope(cancelled_at).run(engine.search, query, k=5, explain=True)

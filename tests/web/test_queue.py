@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from eqkin.errors import CorruptData
+from eqkin.errors import CorruptData, LimitReached
 from eqkin.library.judgements import LocalJudgements
-from eqkin.limits import LIMITS
+from eqkin.limits import LIMITS, check_cancelled
 from eqkin.search.reader import ReadQuery
 from eqkin.web.app import create_app
 from eqkin.web.errors import WebError
@@ -27,6 +27,13 @@ class Slow:
 
     def read(self, latex: str, **_: bool) -> ReadQuery:
         self.working.release()
+        if latex == "endless":
+            try:
+                while True:
+                    check_cancelled()
+            except LimitReached:
+                self.go.set()
+                raise
         if latex == "boom":
             raise RuntimeError("with secrets inside")
         if latex == "damage":
@@ -91,6 +98,46 @@ def test_timed_out_request_keeps_its_place_until_it_ends():
         queue.close()
 
     asyncio.run(check())
+
+
+def test_request_stops_when_its_time_is_over():
+    async def check() -> None:
+        queue = WorkQueue(replace(LIMITS, web_workers=1, web_waiting=0, web_seconds=0.01))
+        with pytest.raises(WebError, match="gave up"):
+            await queue.run(Slow().read, "endless")
+        while queue.under_way:
+            await asyncio.sleep(0.001)
+        queue.close()
+
+    asyncio.run(check())
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_request_stops_when_its_client_has_gone(slow, method):
+    engine, running = slow
+    engine.search = engine.read
+    body = b'{"q": "endless"}' if method == "POST" else b""
+    path = b"/api/search" if method == "POST" else b"/api/read?q=endless"
+    head = b"%s %s HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    with socket.create_connection(running.listener.getsockname(), timeout=30) as connection:
+        connection.sendall(head % (method.encode(), path, len(body)) + body)
+        assert engine.working.acquire(timeout=30)
+        assert not engine.go.is_set()
+    assert engine.go.wait(30)
+    with running.client() as client:
+        while client.get("/healthz").json()["under_way"]:
+            pass
+
+
+def test_client_that_goes_before_its_body_is_complete_leaves_no_traceback(slow, caplog):
+    _, running = slow
+    head = (
+        b"POST /api/embed HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+    )
+    with socket.create_connection(running.listener.getsockname(), timeout=30) as connection:
+        connection.sendall(head)
+    running.stop()  # handles what it has received
+    assert caplog.records == []
 
 
 def test_small_answers_are_sent_at_once():

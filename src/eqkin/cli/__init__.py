@@ -25,6 +25,7 @@ _COMMANDS = {  # name: module and function; a module is imported when one of its
     "stats": "library.stats",
     "verify": "library.verify",
     "export": "library.export",
+    "judgements": "library.judgements",
     "convert": "convert.convert",
     "demo": "serve.demo",
     "pack": "share.pack",

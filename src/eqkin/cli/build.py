@@ -15,7 +15,7 @@ from eqkin.backends import open_executor
 from eqkin.cli.console import count_noun, emit, print_problems, stop_politely, warn
 from eqkin.cli.options import DEFAULT_JOBS, AsJson, ExecutorName, ExecutorOption, Jobs, LibraryFolder, RayAddress
 from eqkin.cli.progress import ProgressDisplay
-from eqkin.errors import BadInput, CorruptData, LibraryBusy
+from eqkin.errors import BadInput, CorruptData, LibraryBusy, strip_control_chars
 from eqkin.executor import Executor
 from eqkin.index import UpdateReport, load_encoder, update_index
 from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
@@ -217,7 +217,8 @@ def _print_added(report: AddReport, seconds: float, cluster: str, indexed: Updat
         typer.echo(describe_update(indexed))
     for reason, count in report.skipped.most_common():
         kind, colon, why = reason.partition(":")
-        typer.echo(f"skipped: {count_noun(count, kind)}{colon}{why}" if colon else f"skipped: {count:,} x {reason}")
+        skipped = f"skipped: {count_noun(count, kind)}{colon}{why}" if colon else f"skipped: {count:,} x {reason}"
+        typer.echo(strip_control_chars(skipped))
     print_problems(report.without_source, "no source", "--json lists all")
     print_problems(report.problems, "failed", "--json lists up to 200")
 

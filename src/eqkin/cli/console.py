@@ -20,6 +20,7 @@ from eqkin.errors import (
     StorageFailed,
     TrainingFailed,
     Unreachable,
+    strip_control_chars,
 )
 
 EXIT_CODES: dict[type[EqkinError], int] = {
@@ -39,7 +40,7 @@ def run_app(app: typer.Typer, name: str) -> None:
     try:
         app(prog_name=name)
     except (EqkinError, OSError) as error:
-        typer.secho(f"eqkin: {error}", err=True, fg="red")
+        typer.secho(strip_control_chars(f"eqkin: {error}", lines=True), err=True, fg="red")
         codes = (code for family, code in EXIT_CODES.items() if isinstance(error, family))
         sys.exit(next(codes, EXIT_CODES[StorageFailed] if isinstance(error, OSError) else 1))
 
@@ -76,13 +77,13 @@ def count_noun(number: int, noun: str) -> str:
 
 def warn(message: str) -> None:
     """Print a warning on standard error."""
-    typer.secho(f"eqkin: {message}", err=True, fg="yellow")
+    typer.secho(strip_control_chars(f"eqkin: {message}", lines=True), err=True, fg="yellow")
 
 
 def print_problems(problems: list[str], prefix: str, more: str) -> None:
     """Print the first problems on standard error, and how many more there are."""
     for problem in problems[:MAX_SHOWN_PROBLEMS]:
-        typer.secho(f"{prefix}: {problem}", err=True)
+        typer.secho(strip_control_chars(f"{prefix}: {problem}", lines=True), err=True)
     if len(problems) > MAX_SHOWN_PROBLEMS:
         typer.secho(f"... and {len(problems) - MAX_SHOWN_PROBLEMS:,} more ({more})", err=True)
 

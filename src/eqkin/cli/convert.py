@@ -13,6 +13,7 @@ import orjson
 import typer
 
 from eqkin.cli.console import guard_output
+from eqkin.errors import strip_control_chars
 
 
 class OutputForm(StrEnum):
@@ -60,7 +61,7 @@ def convert(
             typer.echo(line)
             if error:
                 failures += 1
-                typer.secho(error, err=True)
+                typer.secho(strip_control_chars(error, lines=True), err=True)
     if failures:
         raise typer.Exit(1)
 

@@ -1,9 +1,10 @@
-"""`eqkin stats`, `eqkin verify`, `eqkin export`: look into a library."""
+"""`eqkin stats`, `eqkin verify`, `eqkin export`, `eqkin judgements`: look into a library."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +13,10 @@ import typer
 
 from eqkin.api import Library
 from eqkin.cli.build import describe_sizes, get_index_sizes, get_unparsed_count
-from eqkin.cli.console import emit, guard_output
+from eqkin.cli.console import count_noun, emit, guard_output
 from eqkin.cli.options import AsJson, LibraryFolder
-from eqkin.cli.output import strip_control_chars
 from eqkin.cli.progress import ProgressDisplay
+from eqkin.errors import strip_control_chars
 
 
 def stats(
@@ -112,7 +113,7 @@ def verify(library: LibraryFolder, as_json: AsJson = False) -> None:
         for note in report.notes:
             typer.echo(f"note: {note}")
         for problem in report.problems:
-            typer.secho(f"problem: {problem}", fg="red")
+            typer.secho(strip_control_chars(f"problem: {problem}"), fg="red")
         state = f"{len(report.problems)} problems" if report.problems else "no problems"
         typer.echo(f"{report.papers:,} papers, {report.equations:,} equations, {report.trees:,} trees: {state}")
         typer.echo(f"content {report.content}")
@@ -178,6 +179,45 @@ def export(
             with guard_output():
                 for line in lines:
                     sys.stdout.buffer.write(line)
+
+
+def judgements(
+    library: LibraryFolder,
+    as_json: AsJson = False,
+    delete: Annotated[
+        list[int], typer.Option(metavar="N", help="Delete the judgement with this number; repeatable.")
+    ] = [],  # noqa: B006
+    delete_all: Annotated[bool, typer.Option("--delete-all", help="Delete all judgements.")] = False,
+) -> None:
+    """List the judgements of results that users of the page have given, or delete some of them.
+
+    **Examples**
+
+        eqkin judgements --library my-papers
+
+        eqkin judgements --delete 17 --delete 18
+    """
+    from eqkin.library.judgements import LocalJudgements
+
+    with Library.open(library, create=False) as opened:
+        stored = LocalJudgements(opened.folder)
+    if delete or delete_all:
+        deleted = stored.delete(None if delete_all else delete)
+        emit({"deleted": deleted}, as_json, lambda: typer.echo(f"{count_noun(deleted, 'judgement')} deleted"))
+        return
+    numbered = stored.list_numbered()
+
+    def render() -> None:
+        for number, judgement in numbered.items():
+            grade = "relevant" if judgement.relevant else "not relevant"
+            query = " ".join((judgement.latex or judgement.mathml, judgement.words)).strip()
+            line = (
+                f"{number}  {judgement.time}  {grade}  {judgement.equation}  {query}  {', '.join(judgement.keywords)}"
+            )
+            typer.echo(strip_control_chars(line.rstrip()))
+        typer.echo(count_noun(len(numbered), "judgement"))
+
+    emit([{"number": number, **asdict(judgement)} for number, judgement in numbered.items()], as_json, render)
 
 
 def _export_corpus(library: Library, path: Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import typer
 
 from eqkin.cli.console import count_noun, warn
+from eqkin.errors import strip_control_chars
 from eqkin.mathml.unicode import format_prose, to_unicode
 from eqkin.search.exports import list_papers, to_bibtex
 from eqkin.search.results import BAND_TITLES, EquationRecord, Hit, PaperHit, PaperRecord, Results, escape_csv_cell
@@ -25,8 +26,6 @@ _MAX_EXPLAINED_PARTS = 6
 _MAX_SHOWN_FIELDS = 8
 _PROSE_CHARS = 100  # on each side of an equation
 _MIN_SYMBOL_RUN = 3  # neighbours that make a part if all of them are single symbols
-# these can take control of a terminal, or reverse text
-_CONTROL_CHARS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def format_results(results: Results, form: str, topic: str = "1", *, header: bool = True) -> str:
@@ -74,11 +73,6 @@ def _iter_trec_lines(results: Results, topic: str, tag: str = "eqkin") -> Iterat
     for rank, (hit, score) in enumerate(zip(results.hits, best, strict=True), results.offset + 1):
         name = re.sub(r"\s", "%20", hit.equation.id)
         yield f"{topic} Q0 {name} {rank} {score:.6f} {tag}\n"
-
-
-def strip_control_chars(text: str) -> str:
-    """Replace characters that would control the terminal by a mark."""
-    return _CONTROL_CHARS.sub("\ufffd", text)
 
 
 def _describe_query(results: Results) -> str:

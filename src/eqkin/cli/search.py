@@ -13,7 +13,7 @@ import typer
 
 from eqkin.cli.console import count_noun, emit, warn
 from eqkin.cli.options import AsJson, Collection, Latex, LibraryFolder, Milvus, Model, open_engine
-from eqkin.errors import BadInput, EqkinError, LimitReached
+from eqkin.errors import BadInput, EqkinError, LimitReached, strip_control_chars
 
 if TYPE_CHECKING:
     from eqkin.search.engine import SearchEngine
@@ -241,7 +241,7 @@ def show(
 
         eqkin show atlas:probability#bayes
     """
-    from eqkin.cli.output import format_context, format_formula, format_place, strip_control_chars
+    from eqkin.cli.output import format_context, format_formula, format_place
 
     with open_engine(context, library, milvus, collection, model) as engine:
         record = engine.get_equation(equation)
@@ -396,6 +396,6 @@ def rank(
         reader.close()
     for path, encoded in ((topics, queries), (formulas, ranked)):
         for name, problem in encoded.problems.items():
-            typer.secho(f"eqkin: {path}, {name}: {problem}", err=True)
+            typer.secho(strip_control_chars(f"eqkin: {path}, {name}: {problem}", lines=True), err=True)
     write_stream(out, (line.encode() for line in iter_run_lines(queries, ranked, tag)))
     typer.echo(f"{len(queries.names):,} topics, {len(ranked.names):,} formulas ranked for each: {out}", err=True)

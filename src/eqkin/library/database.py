@@ -20,6 +20,7 @@ from pathlib import Path
 
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
 from eqkin.latex.rows import extract_row
+from eqkin.limits import check_cancelled
 from eqkin.mathml.converter import ConverterIdentity
 from eqkin.storage import format_checked_json, load_checked_json, write_file
 
@@ -28,6 +29,7 @@ FOREST_FOLDER = "forest"
 MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = "eqkin-library"
 MANIFEST_VERSION = 2
+_STEPS_PER_CHECK = 50_000  # of SQLite's virtual machine, about a millisecond, between checks for cancellation
 _READABLE_VERSIONS = (1,)  # older ones: read as they are, upgraded by the next writer
 _DISK_ERROR = re.compile(r"full|I/O|read-?only|locked|unable to open|permission", re.IGNORECASE)
 _REMEDY = "add the sources to a new library"
@@ -181,6 +183,8 @@ def open_sqlite(path: Path, *, write: bool = False, check_same_thread: bool = Tr
             raise
         connection = open_as("ro")
     connection.execute("PRAGMA foreign_keys = ON")
+    if not write:
+        connection.set_progress_handler(check_cancelled, _STEPS_PER_CHECK)  # an exception interrupts the statement
     if write:
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA synchronous = EXTRA")
@@ -230,6 +234,7 @@ def translate_sqlite_errors(path: Path, remedy: str = f"the library is damaged, 
     except EqkinError:
         raise
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        check_cancelled()
         if isinstance(error, sqlite3.OperationalError) and _DISK_ERROR.search(str(error)):
             raise StorageFailed(f"{path}: {error}; what was stored before is intact") from error
         raise CorruptData(f"{path}: {error}; {remedy}") from error

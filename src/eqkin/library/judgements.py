@@ -18,7 +18,7 @@ import orjson
 
 from eqkin.errors import BadInput, CorruptData, EqkinError, LimitReached
 from eqkin.library.database import translate_sqlite_errors
-from eqkin.limits import LIMITS, Limits
+from eqkin.limits import LIMITS, Limits, check_cancelled
 
 JUDGEMENTS_NAME = "judgements.db"
 _SCHEMA = """
@@ -85,6 +85,8 @@ class LocalJudgements:
             raise BadInput("a judgement needs an equation and the query it answers")
         if judgement.size > self._limits.judgement_chars:
             raise LimitReached(f"a judgement has more than {self._limits.judgement_chars:,} characters")
+        if len(judgement.keywords) > self._limits.judgement_keywords:
+            raise LimitReached(f"a judgement has more than {self._limits.judgement_keywords} keywords")
         stamped = replace(judgement, time=datetime.now(UTC).isoformat(timespec="milliseconds"))
         with self._connect() as connection:
             connection.execute("BEGIN IMMEDIATE")
@@ -114,20 +116,40 @@ class LocalJudgements:
                 f"DELETE FROM judgements WHERE {condition}", (equation, latex, mathml, words)
             ).rowcount
 
+    def delete(self, numbers: Iterable[int] | None = None) -> int:
+        """Delete judgements by their numbers (see `list_numbered`), by default all; return how many were deleted."""
+        if not self.path.exists():
+            return 0
+        with self._connect() as connection:
+            connection.execute(_SCHEMA)
+            if numbers is None:
+                return connection.execute("DELETE FROM judgements").rowcount
+            chosen = orjson.dumps(list(numbers)).decode()
+            return connection.execute(
+                "DELETE FROM judgements WHERE id IN (SELECT value FROM json_each(?))", (chosen,)
+            ).rowcount
+
     def list_all(self) -> list[Judgement]:
         """Return all judgements, in the order in which they were added."""
-        return [judgement for judgement, _ in self._read_rows()]
+        return list(self.list_numbered().values())
+
+    def list_numbered(self) -> dict[int, Judgement]:
+        """Return all judgements by their numbers, in the order in which they were added."""
+        return {number: judgement for number, judgement, _ in self._read_rows()}
 
     def export(self) -> list[EvaluationQuery]:
         """Return each query once, with its keywords and the equations judged."""
         queries: dict[tuple[str, str, str], EvaluationQuery] = {}
         grades: dict[tuple[str, str, str], dict[str, bool]] = {}
+        keywords: dict[tuple[str, str, str], dict[str, None]] = {}  # in the order of their first use
         for judgement in self.list_all():
+            check_cancelled()
             key = (judgement.latex, judgement.mathml, judgement.words)
-            query = queries.setdefault(key, EvaluationQuery(*key))
-            query.keywords += [word for word in judgement.keywords if word not in query.keywords]
+            queries.setdefault(key, EvaluationQuery(*key))
+            keywords.setdefault(key, {}).update(dict.fromkeys(judgement.keywords))
             grades.setdefault(key, {})[judgement.equation] = judgement.relevant
         for key, query in queries.items():
+            query.keywords = list(keywords[key])
             query.relevant = [name for name, relevant in grades[key].items() if relevant]
             query.irrelevant = [name for name, relevant in grades[key].items() if not relevant]
         return list(queries.values())
@@ -137,7 +159,7 @@ class LocalJudgements:
         if not self.path.exists():
             return []
         try:
-            damaged = sum(judgement.compute_digest() != sha256 for judgement, sha256 in self._read_rows())
+            damaged = sum(judgement.compute_digest() != sha256 for _, judgement, sha256 in self._read_rows())
             with self._connect() as connection:
                 found = [f"{self.path}: {row[0]}" for row in connection.execute("PRAGMA integrity_check(5)")]
         except EqkinError as error:
@@ -145,7 +167,7 @@ class LocalJudgements:
         wrong = [f"{self.path}: {damaged} judgements do not match their hash"] if damaged else []
         return wrong + [problem for problem in found if not problem.endswith(": ok")]
 
-    def _read_rows(self) -> Iterable[tuple[Judgement, str]]:
+    def _read_rows(self) -> Iterable[tuple[int, Judgement, str]]:
         if not self.path.exists():
             return []
         with self._connect() as connection:
@@ -164,10 +186,11 @@ class LocalJudgements:
                 yield connection
 
 
-def _parse_row(row: sqlite3.Row, path: Path) -> tuple[Judgement, str]:
+def _parse_row(row: sqlite3.Row, path: Path) -> tuple[int, Judgement, str]:
     values: dict[str, Any] = {name: row[name] for name in ("equation", "latex", "mathml", "words", "time")}
     try:
         keywords = tuple(orjson.loads(row["keywords"]))
     except orjson.JSONDecodeError as error:
         raise CorruptData(f"{path}: damaged judgement {row['id']} ({error})") from error
-    return Judgement(relevant=bool(row["relevant"]), keywords=keywords, **values), str(row["sha256"])
+    judgement = Judgement(relevant=bool(row["relevant"]), keywords=keywords, **values)
+    return int(row["id"]), judgement, str(row["sha256"])

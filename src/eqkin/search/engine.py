@@ -14,7 +14,7 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.index import load_encoder
 from eqkin.library import LibraryFiles
-from eqkin.limits import LIMITS
+from eqkin.limits import LIMITS, check_cancelled
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
@@ -387,7 +387,8 @@ class _Stopwatch:
         self._start = time.perf_counter()
 
     def record(self, stage: str) -> None:
-        """Record the time since the last stage ended."""
+        """Record the time since the last stage ended; stop the search if nobody waits for it any more."""
+        check_cancelled()
         now = time.perf_counter()
         self.seconds[stage] = now - self._start
         self._start = now

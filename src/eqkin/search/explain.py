@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from eqkin.limits import check_cancelled
 from eqkin.search.results import Pairing
 from eqkin.search.wildcards import find_wildcards
 from eqkin.trees.matching import RELATIONS, OperatorMatch, OperatorTree, align_trees, match_trees
@@ -58,7 +59,11 @@ def explain_hits(
         parts: Whether to list matching parts; otherwise only the relation is found.
     """
     explainer = _Explainer(query, operators)
-    return [explainer.explain(hit, theirs, at, parts) for at, hit in enumerate(hits)]
+    explanations = []
+    for at, hit in enumerate(hits):
+        check_cancelled()
+        explanations.append(explainer.explain(hit, theirs, at, parts))
+    return explanations
 
 
 class _Explainer:

@@ -21,7 +21,7 @@ import numpy as np
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.library.records import read_context
-from eqkin.limits import LIMITS
+from eqkin.limits import LIMITS, check_cancelled
 from eqkin.search.backend import Floats, Keys, Snapshot
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
 from eqkin.trees import Forest, ForestBuilder
@@ -78,6 +78,7 @@ def read_draft(source: str, encoder: Encoder) -> QueryPaper:
 
     builder, equations, keys, problems = ForestBuilder(), list[EquationRecord](), set[str](), list[str]()
     for item in open_source(source):
+        check_cancelled()
         parsed = parse_item(item, "", "displays")
         keys.add(parsed.key)
         if parsed.forest is None:

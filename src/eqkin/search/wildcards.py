@@ -14,6 +14,7 @@ from itertools import chain, count
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.limits import check_cancelled
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.matching import OperatorMatch, OperatorTree, match_trees
 from eqkin.trees.mathml import Node, list_nodes, to_forest, to_node
@@ -90,6 +91,7 @@ def rank_matches_first(scores: Scores, pattern: Pattern, operators: OperatorFore
     """
     raised = (scores / 3).astype(np.float32)
     for tree, at in enumerate(chosen):
+        check_cancelled()
         match = pattern.match(operators, tree)
         if match is not None:
             raised[at] += np.float32((2 if match.whole else 1) / 3)

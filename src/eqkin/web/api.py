@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from eqkin.errors import BadInput, EqkinError
 from eqkin.library.judgements import Judgement
-from eqkin.limits import LIMITS
+from eqkin.limits import LIMITS, check_cancelled
 from eqkin.search.engine import SearchEngine
 from eqkin.search.exports import EXPORT_TYPES, Reading, SearchAnswer, export_results, to_bibtex
 from eqkin.search.names import Completion
@@ -87,6 +87,7 @@ async def search_many(batch: SearchBatch, server: State) -> Response:
         return [_answer(params) for params in batch.queries]
 
     def _answer(params: SearchParams) -> BatchAnswer:
+        check_cancelled()
         try:
             return BatchAnswer(SearchAnswer.from_results(params.run(server.engine)))
         except (EqkinError, WebError) as error:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import orjson
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy, LimitReached, StorageFailed, Unreachable
@@ -91,6 +91,8 @@ def to_web_error(error: Exception) -> WebError:
         return error
     if isinstance(error, RequestValidationError):
         return WebError(400, "bad_request", "; ".join(map(_describe_parameter_error, error.errors()[:5])))
+    if isinstance(error, ClientDisconnect):
+        return WebError(400, "client_disconnected", "the client has gone before its request was complete")
     if isinstance(error, HTTPException):
         code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_").replace("-", "_")
         detail = "there is no such address here" if error.status_code == 404 else error.detail

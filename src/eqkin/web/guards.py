@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eqkin.limits import Limits
 from eqkin.web.errors import WebError, handle_error
-from eqkin.web.service import ServerSettings
+from eqkin.web.service import WAIT_FOR_DISCONNECT, ServerSettings
 
 UPLOAD_PATHS = ("/api/similar-papers", "/draft")  # a draft is larger than other bodies
 _OPEN_PATHS = ("/healthz", "/robots.txt")  # for anyone, as often as they like
@@ -96,7 +96,9 @@ class SecurityMiddleware:
             path = scope["path"].removeprefix(root)
             limit = self.limits.web_upload_bytes if path in UPLOAD_PATHS else self.limits.web_body_bytes
             self._check_request(scope, Headers(scope=scope), path, limit)
-            await self.app(scope, _LimitedBody(receive, limit, self.limits.web_seconds), guarded_send)
+            body = _LimitedBody(receive, limit, self.limits.web_seconds)
+            WAIT_FOR_DISCONNECT.set(body.wait_for_disconnect)
+            await self.app(scope, body, guarded_send)
         except Exception as error:
             if started:
                 raise
@@ -177,6 +179,11 @@ class _LimitedBody:
                 message = await self._receive_next()  # a client that is still sending would not see the answer
             raise _make_too_large_error(self._limit)
         return message
+
+    async def wait_for_disconnect(self) -> None:
+        """Return when the client has gone; for handlers that have read the body or need none of it."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
 
     async def _receive_next(self) -> Message:
         try:

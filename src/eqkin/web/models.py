@@ -227,4 +227,4 @@ class NewJudgement(JudgedResult):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     relevant: bool
-    keywords: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=LIMITS.web_list)
+    keywords: list[Annotated[str, Field(max_length=200)]] = Field([], max_length=LIMITS.judgement_keywords)

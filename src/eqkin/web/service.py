@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
@@ -15,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from eqkin.library.judgements import LocalJudgements
-from eqkin.limits import Limits
+from eqkin.limits import CancelScope, Limits
 from eqkin.search.engine import SearchEngine
 from eqkin.web.errors import make_busy_error
 
@@ -23,8 +24,21 @@ T = TypeVar("T")
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
+async def wait_forever() -> None:
+    """Wait until cancelled."""
+    await asyncio.Event().wait()
+
+
+WAIT_FOR_DISCONNECT: ContextVar[Callable[[], Coroutine[Any, Any, None]]] = ContextVar(
+    "wait_for_disconnect", default=wait_forever
+)  # returns when the client of the current request has gone
+
+
 class WorkQueue:
-    """Runs functions in a few threads, with a bounded queue and a time limit. Used from one event loop."""
+    """Runs functions in a few threads, with a bounded queue and a time limit. Used from one event loop.
+
+    A function is cancelled when its time is over or its client has gone.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._threads = ThreadPoolExecutor(limits.web_workers, thread_name_prefix="eqkin-web")
@@ -33,23 +47,28 @@ class WorkQueue:
         self.under_way = 0  # waiting and running
 
     async def run(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-        """Run a function; raises `WebError` (503) if the queue is full or the time is up.
+        """Run a function; raises `WebError` (503) if the queue is full, the time is up or the client has gone.
 
-        A function that timed out keeps its place until it ends, so that the queue stays bounded.
+        A function that was given up keeps its place until it ends, so that the queue stays bounded.
         """
         if self.under_way >= self._room:
             raise make_busy_error("too many requests at the moment; come again in a second")
         self.under_way += 1
-        loop = asyncio.get_running_loop()
-        future = self._threads.submit(function, *arguments, **named)
+        loop, scope = asyncio.get_running_loop(), CancelScope()
+        future = self._threads.submit(scope.run, function, *arguments, **named)
         future.add_done_callback(lambda done: None if loop.is_closed() else loop.call_soon_threadsafe(self._release))
+        answer, gone = asyncio.wrap_future(future), asyncio.ensure_future(WAIT_FOR_DISCONNECT.get()())
         try:
-            async with asyncio.timeout(self._seconds):
-                return await asyncio.shield(asyncio.wrap_future(future))
-        except TimeoutError:
-            future.cancel()
-            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
-            raise make_busy_error(f"gave up after {self._seconds:g} seconds") from None
+            await asyncio.wait({answer, gone}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+        finally:
+            gone.cancel()
+            scope.cancel()
+            if not answer.done():
+                answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
+                future.cancel()
+        raise make_busy_error(f"gave up after {self._seconds:g} seconds")
 
     def close(self) -> None:
         """Stop accepting work; running functions finish."""
