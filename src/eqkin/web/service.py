@@ -58,8 +58,9 @@ class WorkQueue:
         future = self._threads.submit(scope.run, function, *arguments, **named)
         future.add_done_callback(lambda done: None if loop.is_closed() else loop.call_soon_threadsafe(self._release))
         answer, gone = asyncio.wrap_future(future), asyncio.ensure_future(WAIT_FOR_DISCONNECT.get()())
+        awaited: set[asyncio.Future[Any]] = {answer, gone}
         try:
-            await asyncio.wait({answer, gone}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(awaited, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
                 return answer.result()
         finally:
