@@ -324,6 +324,12 @@ def test_engine_opens_a_path_and_refuses_a_missing_one(folder, encoder, tmp_path
     assert not Path(tmp_path / "none").exists()
 
 
+def test_repeated_query_gets_the_same_answer_object(engine):
+    first = engine.search(BAYES, k=3)
+    assert engine.search(BAYES, k=3) is first
+    assert _ids(engine.search(BAYES, k=2)) == _ids(first)[:2]
+
+
 def test_versioned_cache_forgets_old_versions_and_bounds_its_size():
     cache, made = _VersionedCache(4), []
 
@@ -334,7 +340,7 @@ def test_versioned_cache_forgets_old_versions_and_bounds_its_size():
     assert get("b", 1) == 2
     for key in range(2, 12):
         get("b", key)
-        assert len(cache._values) <= 4
+        assert len(cache) <= 4
     assert len(made) == len(set(made)) == 12
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -56,6 +57,9 @@ _SLOW_LIFETIME_FACTOR = 20.0  # stays valid this many times as long, even if the
 _MAX_CACHED_MAPS = 4
 _MAX_BEST_FIELDS = 10  # fields whose best hit is shown
 _MAX_CACHED_POOLS = 64  # candidates of queries, for facets that do not depend on what is chosen of them
+_MAX_CACHED_QUERIES = 256  # that were read and embedded
+_MAX_CACHED_ANSWERS = 128
+_MAX_CACHED_HITS = 50  # of one answer
 _BEND_AT_DEVIATIONS = 2.0  # standard deviations at which the map begins to bend towards its border
 
 
@@ -93,6 +97,10 @@ class SearchEngine:
         self._facets = _VersionedCache[None, Facets](1)
         self._pools = _VersionedCache[Hashable, list[Candidate]](_MAX_CACHED_POOLS)
         self._maps = _VersionedCache[int, MapPoints](_MAX_CACHED_MAPS)
+        self._queries = _VersionedCache[Hashable, tuple[ReadQuery, QueryFeatures | None]](
+            _MAX_CACHED_QUERIES, keep_slow=False
+        )
+        self._answers = _VersionedCache[Hashable, Results](_MAX_CACHED_ANSWERS, keep_slow=False)
 
     def close(self) -> None:
         """Close the backend and the converters."""
@@ -108,6 +116,8 @@ class SearchEngine:
     def search(self, query: str = "", options: SearchOptions | None = None, **changes: Any) -> Results:
         r"""Find the equations most related to a formula, to a name, to words, or to a formula and words.
 
+        A repeated query gets the same answer, and the times of the first, until the collection changes.
+
         Args:
             query: What was typed: LaTeX, MathML, Unicode, ASCII math, a name, words, or words and a formula. It is
                 read as one formula if `text` is given as well.
@@ -119,29 +129,38 @@ class SearchEngine:
             BadInput: there is nothing to search for, or the library has no vectors yet.
             LimitReached: the formula, the text or `k` is too large.
         """
-        options, clock = (options or SearchOptions()).change(**changes), _Stopwatch()
+        options = (options or SearchOptions()).change(**changes)
+        if not query.strip() and not options.text:
+            raise BadInput("nothing to search for: give a formula, words, or both")
+        with self.backend.snapshot() as snapshot:
+            version = len(snapshot), snapshot.version  # of the index that is open now
+        if options.k > _MAX_CACHED_HITS:
+            return self._answer(query, options, version)
+        return self._answers.get(version, (query, options), lambda: self._answer(query, options, version))
+
+    def _answer(self, query: str, options: SearchOptions, version: Hashable) -> Results:
+        clock = _Stopwatch()
         if not query.strip():
-            if not options.text:
-                raise BadInput("nothing to search for: give a formula, words, or both")
             return self._search(None, options, clock)
-        read = self._reader.read(
-            query,
-            as_words=options.reading == "words",
-            as_formula=options.reading == "formula" or (bool(options.text) and options.reading == "auto"),
-        )
-        if read.problem is not None:
-            is_limit = read.problem.reason.startswith("limit")
-            raise OversizedFormula(read.problem) if is_limit else UnreadableFormula(read.problem)
-        clock.record("conversion")
-        options = replace(options, text=options.text or read.words)
-        features = None
-        if read.formula is not None:
+        as_words = options.reading == "words"
+        as_formula = options.reading == "formula" or (bool(options.text) and options.reading == "auto")
+
+        def read_query() -> tuple[ReadQuery, QueryFeatures | None]:
+            read = self._reader.read(query, as_words=as_words, as_formula=as_formula)
+            if read.problem is not None:
+                is_limit = read.problem.reason.startswith("limit")
+                raise OversizedFormula(read.problem) if is_limit else UnreadableFormula(read.problem)
+            clock.record("conversion")
             formula = read.formula
-            features = self._extract_features(
+            if formula is None:
+                return read, None
+            return read, self._extract_features(
                 formula.forest, formula.root, read.latex, read.mathml, wildcards=bool(formula.wildcards)
             )
+
+        read, features = self._queries.get(version, (query, as_words, as_formula), read_query)
         clock.record("embedding")
-        return self._search(features, options, clock, read)
+        return self._search(features, replace(options, text=options.text or read.words), clock, read)
 
     def read(self, query: str, *, as_words: bool = False, as_formula: bool = False) -> ReadQuery:
         """Return how a query is read, with the names and words of the collection; raises nothing for what was typed."""
@@ -496,27 +515,33 @@ def fit_plane(vectors: Floats) -> Callable[[Floats], Floats]:
 class _VersionedCache(Generic[K, V]):
     """Results computed from a collection as it is now; dropped when it changes, or when there are too many.
 
-    Results that took long are kept for a while nevertheless: a large collection may change every few seconds.
+    With `keep_slow`, results that took long are kept for a while nevertheless: a large collection may change every few
+    seconds.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._version: Hashable = None
-        self._values: dict[K, V] = {}
-        self._valid_until: dict[K, float] = {}
+    def __init__(self, most: int, *, keep_slow: bool = True) -> None:
+        self._most, self._keep_slow = most, keep_slow
+        self._state: tuple[Hashable, dict[K, V], dict[K, float]] = None, {}, {}  # version, values, valid until
+
+    def __len__(self) -> int:
+        return len(self._state[1])
 
     def get(self, version: Hashable, key: K, make: Callable[[], V]) -> V:
         """Return the value of a key at a version; `make` computes it if it is unknown."""
-        values = self._values
-        if key in values and time.monotonic() < self._valid_until.get(key, 0.0):
-            return values[key]
-        if version != self._version or (key not in values and len(values) >= self._most):
-            self._version, self._values, self._valid_until = version, {}, {}
-        values = self._values
-        if key not in values:
-            start = time.monotonic()
-            values[key] = make()
-            seconds = time.monotonic() - start
-            if seconds > _SLOW_SECONDS:
-                self._valid_until[key] = time.monotonic() + _SLOW_LIFETIME_FACTOR * seconds
-        return values[key]
+        known, values, valid_until = self._state
+        found = values.get(key)
+        if found is not None and (version == known or time.monotonic() < valid_until.get(key, 0.0)):
+            return found
+        if version != known:
+            values, valid_until = {}, {}
+            self._state = version, values, valid_until
+        start = time.monotonic()
+        made = make()
+        seconds = time.monotonic() - start
+        if self._keep_slow and seconds > _SLOW_SECONDS:
+            valid_until[key] = time.monotonic() + _SLOW_LIFETIME_FACTOR * seconds
+        with suppress(KeyError, RuntimeError, StopIteration):  # other threads do the same
+            while len(values) >= self._most:
+                del values[next(iter(values))]  # the oldest
+        values[key] = made
+        return made

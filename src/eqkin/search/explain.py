@@ -11,12 +11,13 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from eqkin.limits import check_cancelled
 from eqkin.search.results import Pairing
 from eqkin.search.wildcards import find_wildcards
 from eqkin.trees.matching import RELATIONS, OperatorMatch, OperatorTree, align_trees, match_trees
-from eqkin.trees.mathml import Node, list_nodes, to_mathml
+from eqkin.trees.mathml import Node, to_mathml
 from eqkin.trees.normal import HORIZONTAL_TAGS, ROW_TAGS, is_silent, normalise_tag, normalise_text
 from eqkin.trees.operators import FORM_KINDS, UNORDERED, OperatorForest
 
@@ -31,6 +32,7 @@ _OPENING, _CLOSING = frozenset("([{⟨⌊⌈"), frozenset(")]}⟩⌋⌉")
 _BARS = frozenset("|∥")
 _DOUBLE_SCRIPT_TAGS = frozenset({"msubsup", "munderover"})
 _FINAL_PUNCTUATION = frozenset(".,;:")
+_COMPOSED_SIGNS = frozenset("_.′^")  # in the names of variables with an index, an accent or an exponent
 _ACCENTS = {"hat": "\u0302", "tilde": "\u0303", "check": "\u030c", "breve": "\u0306"}
 
 
@@ -73,6 +75,11 @@ class _Explainer:
         self._root, self._forms = query, operators.forms[operators.form_offsets[0]].tolist()
         self._tree = OperatorTree(operators)
         self._signs = _list_signs(query)
+        self._wildcards = find_wildcards(query)
+
+    @cached_property
+    def _written(self) -> _Presentation:
+        return _Presentation(self._root, self._tree)
 
     def explain(self, hit: Node, operators: OperatorForest, at: int, parts: bool) -> Explanation:
         """Explain a hit, the tree at `at` of its operator trees."""
@@ -82,12 +89,12 @@ class _Explainer:
         if not parts:
             return Explanation(relation)
         match = match or align_trees(self._tree, tree)
-        explained = _PartPairs(_Presentation(self._root), self._tree, _Presentation(hit), tree, match)
+        explained = _PartPairs(self._written, _Presentation(hit, tree), match)
         pairings = explained.list_pairings()
         changes = _list_changes(self._tree, tree, match) if relation else ()
         if relation == "rewritten" and not changes:
             changes = ("notation",)
-        bindings = explained.build_bindings(find_wildcards(self._root))
+        bindings = explained.build_bindings(self._wildcards)
         renaming = _list_renaming(self._tree, match)
         return Explanation(relation, pairings, renaming, bindings, mark_mathml(hit, pairings), changes)
 
@@ -129,6 +136,12 @@ def _invert(match: OperatorMatch) -> OperatorMatch:
     return OperatorMatch(False, pairs, {theirs: ours for ours, theirs in match.renaming.items()})
 
 
+@lru_cache(10_000)
+def _read_sign(tag: str, text: str) -> str:
+    """Return what a leaf shows; "" for nothing."""
+    return "" if is_silent(tag, text, exact=True) else normalise_text(text, exact=True)
+
+
 def _list_signs(root: Node) -> list[str]:
     """List what a formula shows, without spaces, styles and the punctuation at its end."""
     signs: list[str] = []
@@ -142,8 +155,8 @@ def _list_signs(root: Node) -> list[str]:
             stack += [] if row else [")"]
             stack += reversed(node.children)
             signs += [] if row else [f"{normalise_tag(node.tag)}("]
-        elif not is_silent(node.tag, node.text, exact=True):
-            signs.append(normalise_text(node.text, exact=True))
+        elif sign := _read_sign(node.tag, node.text):
+            signs.append(sign)
     while len(signs) > 1 and signs[-1] in _FINAL_PUNCTUATION:
         signs.pop()
     return signs
@@ -184,89 +197,102 @@ def _show_name(name: str) -> str:
 
 
 class _Presentation:
-    """A presentation tree: its nodes, breadth first, and the visible leaves below each of them, in reading order."""
+    """A presentation tree: its nodes, breadth first, and the visible leaves below each of them, in reading order.
 
-    def __init__(self, root: Node) -> None:
-        self.root, self.nodes = root, list_nodes(root)
-        number = {id(node): at for at, node in enumerate(self.nodes)}
-        self.children = [[number[id(child)] for child in node.children] for node in self.nodes]
+    Args:
+        root: Its root.
+        tree: The operator tree that was parsed from it.
+    """
+
+    def __init__(self, root: Node, tree: OperatorTree) -> None:
+        self.nodes, self.tree = [root], tree
+        self.children: list[range] = []
+        for node in self.nodes:
+            self.children.append(range(len(self.nodes), len(self.nodes) + len(node.children)))
+            self.nodes += node.children
         self.leaves: list[int] = []
+        self.texts: list[str] = []  # of the leaves
         starts, ends = [0] * len(self.nodes), [0] * len(self.nodes)
-        stack = [(0, False)]
+        stack = [0]
         while stack:
-            node, done = stack.pop()
-            if done:
-                ends[node] = len(self.leaves)
+            number = stack.pop()
+            if number < 0:  # everything below has been visited
+                ends[~number] = len(self.leaves)
                 continue
-            starts[node] = len(self.leaves)
-            stack.append((node, True))
-            stack += [(child, False) for child in reversed(self.children[node])]
-            if not self.children[node] and not is_silent(self.nodes[node].tag, self.nodes[node].text, exact=True):
-                self.leaves.append(node)
+            starts[number] = len(self.leaves)
+            if self.children[number]:
+                stack.append(~number)
+                stack += reversed(self.children[number])
+                continue
+            node = self.nodes[number]
+            if text := _read_sign(node.tag, node.text):
+                self.leaves.append(number)
+                self.texts.append(text)
+            ends[number] = len(self.leaves)
         self.spans = list(zip(starts, ends, strict=True))
+        self._extents: list[tuple[int, int]] = []
+        self._names: set[int] = set()
 
-    def get_text(self, leaf: int) -> str:
-        """Return the text of a leaf, by its position in reading order."""
-        return normalise_text(self.nodes[self.leaves[leaf]].text, exact=True)
-
-    def is_sign(self, leaf: int) -> bool:
-        """Return whether a leaf is an operator."""
-        return self.nodes[self.leaves[leaf]].tag == "mo"
-
-    def find_node(self, tree: OperatorTree, node: int) -> int:
-        """Return the presentation node of a node of an operator tree."""
-        origin = min(tree.origins[node], len(self.nodes) - 1)
+    def find_node(self, node: int) -> int:
+        """Return the presentation node of a node of the operator tree."""
+        origin = min(self.tree.origins[node], len(self.nodes) - 1)
         children = self.children[origin]
-        return children[tree.script[node]] if node in tree.script and len(children) > 1 else origin
+        return children[self.tree.script[node]] if node in self.tree.script and len(children) > 1 else origin
 
-    def get_span(self, tree: OperatorTree, node: int) -> tuple[int, int]:
-        """Return the leaves of the presentation node of a node of an operator tree."""
-        origin = self.find_node(tree, node)
-        if self.nodes[origin].tag in _DOUBLE_SCRIPT_TAGS and not tree.children[node] and len(self.children[origin]) > 1:
-            base, index = self.children[origin][:2]  # a name with an index: without the exponent
-            return self.spans[base][0], self.spans[index][1]
+    def get_span(self, node: int) -> tuple[int, int]:
+        """Return the leaves of the presentation node of a node of the operator tree."""
+        origin = self.find_node(node)
+        children = self.children[origin]
+        if len(children) > 1 and self.nodes[origin].tag in _DOUBLE_SCRIPT_TAGS and not self.tree.children[node]:
+            return self.spans[children[0]][0], self.spans[children[1]][1]  # a name with an index: without the exponent
         return self.spans[origin]
 
-    def list_extents(self, tree: OperatorTree) -> list[tuple[int, int]]:
-        """Return the leaves from the first to the last of each node of an operator tree; (0, 0) if it has none."""
-        extents: list[tuple[int, int]] = [(0, 0)] * len(tree.labels)
-        for node in range(len(tree.labels) - 1, -1, -1):
-            tag, span = self.nodes[self.find_node(tree, node)].tag, self.get_span(tree, node)
+    @property
+    def extents(self) -> list[tuple[int, int]]:
+        """The leaves from the first to the last of each node of the operator tree; (0, 0) if it has none."""
+        tree, extents = self.tree, self._extents
+        known = len(extents)  # matching may have added nodes since, none of them below others
+        extents += [(0, 0)] * (len(tree.labels) - known)
+        for node in range(len(extents) - 1, known - 1, -1):
+            span = self.get_span(node)
             parts = [extent for child in tree.children[node] if (extent := extents[child])[0] < extent[1]]
-            inner = (min(parts)[0] - 1, max(end for _, end in parts) + 1) if parts else span
             if span[0] < span[1]:
-                fenced = span == inner and self.get_text(span[0]) in _OPENING
-                parts += [span] if fenced or tag not in _GROUP_TAGS else []
+                grouped = self.nodes[self.find_node(node)].tag in _GROUP_TAGS
+                if grouped and self.texts[span[0]] in _OPENING:
+                    inner = (min(parts)[0] - 1, max(end for _, end in parts) + 1) if parts else span
+                    grouped = span != inner
+                parts += [] if grouped else [span]
             if parts:
-                start, end = min(parts)[0], max(end for _, end in parts)
-                bar = self.get_text(start) if span == (start, start + 1) else ""
-                closing = (leaf for leaf in range(end, len(self.leaves)) if self.get_text(leaf) == bar)
-                end = next(closing, end - 1) + 1 if bar in _BARS else end
+                start, end = parts[0] if len(parts) == 1 else (min(parts)[0], max(end for _, end in parts))
+                bar = self.texts[start] if span == (start, start + 1) else ""
+                if bar in _BARS:
+                    end = next((leaf for leaf in range(end, len(self.leaves)) if self.texts[leaf] == bar), end - 1) + 1
                 extents[node] = self._balance(start, end)
         return extents
 
-    def is_written(self, tree: OperatorTree, node: int) -> bool:
-        """Return whether a leaf of an operator tree is written, not implied as the exponent 1/2 of a root is."""
-        composed = tree.children[node] or any(sign in tree.labels[node] for sign in "_.′^")
-        return bool(composed) or not self.children[self.find_node(tree, node)]
+    def is_written(self, node: int) -> bool:
+        """Return whether a leaf of the operator tree is written, not implied as the exponent 1/2 of a root is."""
+        composed = self.tree.children[node] or not _COMPOSED_SIGNS.isdisjoint(self.tree.labels[node])
+        return bool(composed) or not self.children[self.find_node(node)]
 
-    def list_names(self, tree: OperatorTree) -> set[int]:
-        """Return the leaves that are names, numbers and other operands, not signs."""
-        names: set[int] = set()
-        for node, children in enumerate(tree.children):
-            if not children and self.is_written(tree, node):
-                names.update(range(*self.get_span(tree, node)))
-        return names
+    @property
+    def names(self) -> set[int]:
+        """The leaves that are names, numbers and other operands, not signs."""
+        if not self._names:
+            for node, children in enumerate(self.tree.children):
+                if not children and self.is_written(node):
+                    self._names.update(range(*self.get_span(node)))
+        return self._names
 
     def _balance(self, start: int, end: int) -> tuple[int, int]:
         """Extend leaves to the brackets that close those opened among them."""
-        depth = 0
-        for leaf in range(start, len(self.leaves)):
-            if leaf >= end and depth <= 0:
+        inside = self.texts[start:end]
+        depth = sum(text in _OPENING for text in inside) - sum(text in _CLOSING for text in inside)
+        for leaf in range(end, len(self.leaves)):
+            if depth <= 0:
                 break
-            text = self.get_text(leaf)
-            depth += (text in _OPENING) - (text in _CLOSING)
-            if leaf >= end and depth <= 0:
+            depth += (self.texts[leaf] in _OPENING) - (self.texts[leaf] in _CLOSING)
+            if depth <= 0:
                 return start, leaf + 1
         return start, end
 
@@ -291,21 +317,20 @@ class _Presentation:
 class _PartPairs:
     """Matching nodes of operator trees as matching nodes of presentation trees."""
 
-    def __init__(
-        self, query: _Presentation, ours: OperatorTree, hit: _Presentation, theirs: OperatorTree, match: OperatorMatch
-    ) -> None:
-        self._query, self._ours, self._hit, self._theirs, self._match = query, ours, hit, theirs, match
+    def __init__(self, query: _Presentation, hit: _Presentation, match: OperatorMatch) -> None:
+        self._query, self._ours, self._hit, self._theirs, self._match = query, query.tree, hit, hit.tree, match
         self._pairings: dict[int, list[Pairing]] = {}
         self._partner: dict[int, tuple[int, int, float]] = {}  # of each leaf of the query: leaves of the hit
         self._used: set[int] = set()  # nodes of the hit
-        self._extents, self._extents_there = query.list_extents(ours), hit.list_extents(theirs)
-        self._names, self._names_there = query.list_names(ours), hit.list_names(theirs)
+        self._extents, self._extents_there = query.extents, hit.extents
 
     def list_pairings(self) -> tuple[Pairing, ...]:
         """List all pairs of matching presentation nodes."""
         query, hit = self._query, self._hit
-        ours_written, theirs_written = ([(x.tag, x.text, len(x.children)) for x in y.nodes] for y in (query, hit))
-        if ours_written == theirs_written and not self._ours.is_open[0]:
+        if query.children == hit.children and not self._ours.is_open[0] and all(
+            ours.tag == theirs.tag and ours.text == theirs.text
+            for ours, theirs in zip(query.nodes, hit.nodes, strict=True)
+        ):
             return tuple(Pairing(node, node, _SAME_SIMILARITY) for node in range(len(query.nodes)))
         inner = []
         bound: dict[int, set[int]] = defaultdict(set)  # wildcards and the leaves they match
@@ -314,9 +339,9 @@ class _PartPairs:
                 bound[ours].update(range(*self._extents_there[theirs]))
             elif self._ours.children[ours] and self._theirs.children[theirs]:
                 inner.append((ours, theirs))
-            elif query.is_written(self._ours, ours) and hit.is_written(self._theirs, theirs):
+            elif query.is_written(ours) and hit.is_written(theirs):
                 same = self._ours.named[ours] == self._theirs.named[theirs]
-                self._pair_names(query.get_span(self._ours, ours), hit.get_span(self._theirs, theirs), same)
+                self._pair_names(query.get_span(ours), hit.get_span(theirs), same)
         for ours, leaves in bound.items():
             self._pair_wildcard(ours, leaves)
         inner.sort(key=lambda pair: (self._extents[pair[0]][1] - self._extents[pair[0]][0], pair))
@@ -352,7 +377,7 @@ class _PartPairs:
             self._used.add(theirs)
 
     def _pair_wildcard(self, ours: int, leaves: set[int]) -> None:
-        node = self._query.find_node(self._ours, ours)
+        node = self._query.find_node(ours)
         found = [Pairing(node, there, _WILDCARD_SIMILARITY) for there in self._hit.list_maximal_nodes(leaves)]
         if found:
             self._pairings[node] = found
@@ -367,7 +392,7 @@ class _PartPairs:
             return
         if end - start == last - first:
             for leaf, there in zip(range(start, end), range(first, last), strict=True):
-                alike = same or query.get_text(leaf) == hit.get_text(there)
+                alike = same or query.texts[leaf] == hit.texts[there]
                 similarity = _SAME_SIMILARITY if alike else _RENAMED_SIMILARITY
                 self._partner[leaf] = there, there + 1, similarity
                 self._add(query.leaves[leaf], hit.leaves[there], similarity)
@@ -381,11 +406,13 @@ class _PartPairs:
     def _pair_signs(self, ours: tuple[int, int], theirs: tuple[int, int]) -> None:
         """Pair what remains of two matching parts, signs and brackets, in order."""
         query, hit = self._query, self._hit
-        left = [leaf for leaf in range(*theirs) if hit.leaves[leaf] not in self._used and leaf not in self._names_there]
-        for leaf in range(*ours):
-            if leaf in self._partner or leaf in self._names:
-                continue
-            there = next((at for at in left if query.get_text(leaf) == hit.get_text(at)), None)
+        names, names_there = query.names, hit.names
+        free = [leaf for leaf in range(*ours) if leaf not in self._partner and leaf not in names]
+        if not free:
+            return
+        left = [leaf for leaf in range(*theirs) if hit.leaves[leaf] not in self._used and leaf not in names_there]
+        for leaf in free:
+            there = next((at for at in left if query.texts[leaf] == hit.texts[at]), None)
             if there is not None:
                 left = [at for at in left if at > there]
                 self._partner[leaf] = there, there + 1, _SAME_SIMILARITY

@@ -47,20 +47,22 @@ class OperatorTree:
         self._expanded: dict[int, tuple[str, list[int]]] = {}
         self.parents: list[int] = []
         self.children: list[list[int]] = [[] for _ in self.labels]
-        path: list[int] = []
+        path = [-1]  # the last node of each depth, from one above the root on
         for node, depth in enumerate(forest.depth[nodes].tolist()):
-            del path[depth:]
-            self.parents.append(path[-1] if path else -1)
-            if path:
+            del path[depth + 1 :]
+            self.parents.append(path[-1])
+            if depth:
                 self.children[path[-1]].append(node)
             path.append(node)
         self._count = len(self.labels)  # without nodes that are added later
         self.sizes: list[int] = [1] * len(self.labels)
-        self.named: list[int] = [0] * len(self.labels)
-        self.anonymous: list[int] = [0] * len(self.labels)
-        self.is_open: list[bool] = [False] * len(self.labels)  # whether a part has wildcards
+        described = [_describe_leaf(label) for label in self.labels]
+        self.named: list[int] = [named for named, _, _ in described]
+        self.anonymous: list[int] = [anonymous for _, anonymous, _ in described]
+        self.is_open: list[bool] = [is_open for _, _, is_open in described]  # whether a part has wildcards
         for node in range(len(self.labels) - 1, -1, -1):
-            self._describe(node)
+            if self.children[node]:
+                self._describe(node)
 
     def __len__(self) -> int:
         return self._count
@@ -85,27 +87,32 @@ class OperatorTree:
         self.parents.append(-1)
         self.script[node] = script
         self.children.append([])
-        for values in (self.sizes, self.named, self.anonymous):
-            values.append(1)
-        self.is_open.append(False)
-        self._describe(node)
+        self.sizes.append(1)
+        named, anonymous, is_wildcard = _describe_leaf(label)
+        self.named.append(named)
+        self.anonymous.append(anonymous)
+        self.is_open.append(is_wildcard)
         return node
 
     def _describe(self, node: int) -> None:
         """Compute size and hashes of a part, after those of its operands."""
         label, children = self.labels[node], self.children[node]
-        self.sizes[node] = 1 + sum(self.sizes[child] for child in children)
-        self.is_open[node] = label.startswith(_WILDCARD) or any(self.is_open[child] for child in children)
-        if not children:
-            self.named[node] = _hash_name(label)
-            self.anonymous[node] = hash(_VARIABLE) if label.startswith(_VARIABLE) else hash(label)
-            return
-        self.named[node] = hash_operands(label, (self.named[child] for child in children))
+        sizes, named, anonymous, is_open = self.sizes, self.named, self.anonymous, self.is_open
+        sizes[node] = 1 + sum([sizes[child] for child in children])
+        is_open[node] = is_open[node] or True in [is_open[child] for child in children]
+        named[node] = hash_operands(label, [named[child] for child in children])
         base = children[0]
         if label == "idx" and self.labels[base].startswith(_VARIABLE) and not self.children[base]:
-            self.anonymous[node] = hash(_VARIABLE)  # whether an index is part of the name depends on the formula
+            anonymous[node] = hash(_VARIABLE)  # whether an index is part of the name depends on the formula
         else:
-            self.anonymous[node] = hash_operands(label, (self.anonymous[child] for child in children))
+            anonymous[node] = hash_operands(label, [anonymous[child] for child in children])
+
+
+@lru_cache(10_000)
+def _describe_leaf(label: str) -> tuple[int, int, bool]:
+    """Return the hashes of a leaf with its name and without, and whether it is a wildcard."""
+    anonymous = hash(_VARIABLE) if label.startswith(_VARIABLE) else hash(label)
+    return _hash_name(label), anonymous, label.startswith(_WILDCARD)
 
 
 @lru_cache(10_000)

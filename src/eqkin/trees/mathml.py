@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from html.entities import html5
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
@@ -130,6 +131,11 @@ def parse_mathml(markup: str) -> Node:
     return root
 
 
+@lru_cache(10_000)
+def _write_attributes(attributes: tuple[tuple[str, str], ...]) -> str:
+    return "".join(f" {name}={quoteattr(value)}" for name, value in attributes if _is_allowed(name, value))
+
+
 def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | None = None) -> str:
     """Return a `<math>` element that contains the tree: known elements and attributes only, all text escaped.
 
@@ -145,19 +151,18 @@ def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | 
             pieces.append(item)
             continue
         tag = item.tag if item.tag in MATHML_TAGS else "mrow"
-        text = item.text if item.text.isalnum() else escape(item.text)
-        if classes is None and not item.attributes and not item.children:  # most nodes are such leaves
-            pieces.append(f"<{tag}>{text}</{tag}>")
-            continue
-        attributes = {k: v for k, v in item.attributes.items() if _is_allowed(k, v)}
+        written = _write_attributes(tuple(item.attributes.items())) if item.attributes else ""
         if classes is not None:
             number = numbers[id(item)]
-            attributes["data-node"] = str(number)
-            attributes |= {"class": classes[number]} if number in classes else {}
-        written = "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
-        pieces.append(f"<{tag}{written}>{text}")
-        stack.append(f"</{tag}>")
-        stack.extend(reversed(item.children))
+            written += f' data-node="{number}"'
+            written += f" class={quoteattr(classes[number])}" if number in classes else ""
+        text = item.text if item.text.isalnum() else escape(item.text)
+        if item.children:
+            pieces.append(f"<{tag}{written}>{text}")
+            stack.append(f"</{tag}>")
+            stack.extend(reversed(item.children))
+        else:
+            pieces.append(f"<{tag}{written}>{text}</{tag}>")
     return "".join(pieces) + "</math>"
 
 
