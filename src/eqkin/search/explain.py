@@ -327,9 +327,13 @@ class _PartPairs:
     def list_pairings(self) -> tuple[Pairing, ...]:
         """List all pairs of matching presentation nodes."""
         query, hit = self._query, self._hit
-        if query.children == hit.children and not self._ours.is_open[0] and all(
-            ours.tag == theirs.tag and ours.text == theirs.text
-            for ours, theirs in zip(query.nodes, hit.nodes, strict=True)
+        if (
+            query.children == hit.children
+            and not self._ours.is_open[0]
+            and all(
+                ours.tag == theirs.tag and ours.text == theirs.text
+                for ours, theirs in zip(query.nodes, hit.nodes, strict=True)
+            )
         ):
             return tuple(Pairing(node, node, _SAME_SIMILARITY) for node in range(len(query.nodes)))
         inner = []
