@@ -40,13 +40,17 @@ class Limits:
     latex_depth: int = 200  # nested braces of one equation
     equations_per_paper: int = 50_000
     macro_expansions: int = 5_000  # KaTeX's maxExpand
+    macro_tokens: int = 40_000  # that the macros of one formula expand to
     macros_per_paper: int = 5_000
     macro_tables: int = 200  # how often macros change their meaning within one paper
     macro_chars: int = 10_000  # body of one macro definition
     rule_size_em: float = 50.0  # KaTeX's maxSize
     batch_formulas: int = 128  # formulas in one call of the converter
-    batch_seconds: float = 2.0  # one call of the converter; if it takes longer, its formulas are tried one by one
-    formula_seconds: float = 0.8  # one formula tried alone
+    document_chars: int = 10_000_000  # formulas of one paper from which the arguments of undefined commands are guessed
+    document_seconds: float = 15.0  # reading the macros of one paper
+    batch_seconds: float = 2.0  # one call of the converter; formulas not done by then come in the next
+    formula_seconds: float = 0.8
+    paper_seconds: float = 300.0  # all formulas of one paper; those not done by then fail
     converter_bytes: int = 400_000_000  # heap of the embedded JavaScript engine
 
     # trees

@@ -153,6 +153,19 @@ def test_judgements_are_listed_and_deleted(tmp_path: Path) -> None:
     assert eqkin("judgements", "--library", library, "--delete-all", "--json").json == {"deleted": 2}
 
 
+def test_convert_refuses_a_line_that_is_not_utf_8_and_a_line_without_end() -> None:
+    result = runner.invoke(app, ["convert"], input=b"a+\xff\nb\n" + b"x" * 200_000 + b"\nc\n")
+    assert result.exit_code == 1
+    first, second, third, fourth = result.stdout.splitlines()
+    assert (first, third) == ("", "")
+    assert "<mi>b</mi>" in second
+    assert "<mi>c</mi>" in fourth
+    assert result.stderr.splitlines() == [
+        "line 1: the formula is not UTF-8",
+        "line 3: limit formula longer than 20000 characters",
+    ]
+
+
 def test_errors_are_one_line_with_a_stable_exit_code(tmp_path: Path) -> None:
     result = _eqkin("add", tmp_path / "nothing", "--library", tmp_path / "library")
     assert result.returncode == EXIT_CODES[BadInput] == 3

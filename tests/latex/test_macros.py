@@ -4,6 +4,7 @@ import pytest
 
 from eqkin.latex import parse
 from eqkin.latex.environments import to_converter_input
+from eqkin.latex.macros import find_definitions
 from eqkin.mathml.converter import Converter
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.trees.mathml import to_mathml, to_node
@@ -151,3 +152,10 @@ def test_macro_changes_follow_expanded_text(converter):
     text = r"""\def\be{\begin{equation}}\def\ee{\end{equation}}
     \begin{document}\be\x\ee \def\x{1} \be\x\ee \def\x{2} \be\x\ee\end{document}"""
     assert trees(converter, text) == [shown(converter, n) for n in "112"]
+
+
+@pytest.mark.parametrize("count", ["²", "9" * 5_000, "٣", "-1", "1_0"])
+@pytest.mark.parametrize("form", [r"\newcommand{\a}[%s][x]{y}", r"\DeclarePairedDelimiterX{\a}[%s]{(}{)}{#1}"])
+def test_number_of_arguments_that_is_no_number_costs_the_definition_only(form, count):
+    found = find_definitions(form % count + r"\newcommand{\b}{c}")
+    assert r"\b" in [definition.value.name for definition in found]

@@ -3,6 +3,7 @@
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from eqkin.errors import BadInput
 from eqkin.executor import ExecutorProgress, LocalExecutor, Outcome, WorkerEnvironmentError
 from eqkin.index.embedding import EmbedFunction, TreeTask
 from eqkin.library.ingest import ShardTask, SkippedFiles, SourceError, describe_parser, fail_task, parse_task
+from eqkin.library.parsing import parse_paper
+from eqkin.limits import LIMITS
 from eqkin.sources import Shard, docstrings, open_source_shards
 from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.paper import Paper
@@ -173,3 +176,19 @@ def test_failed_batches_are_split_into_papers(tmp_path: Path) -> None:
     assert executor.sizes == [[3, 1], [1, 1, 1], [1]]
     assert (report.papers, executor.progress.retried) == (4, 2)
     assert verify(tmp_path / "many").content == verify(tmp_path / "one").content
+
+
+def test_paper_out_of_time_is_kept_and_its_other_formulas_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqkin.library.parsing.LIMITS", replace(LIMITS, paper_seconds=-1.0))
+    parsed = parse_paper(Paper("file:a.tex", r"\section{One}\[a=b\]\[c=d\]"), "digest")
+    assert (parsed.failure, [section[1] for section in parsed.sections]) == ("", ["", "One"])
+    assert {(e.status, e.reason) for e in parsed.equations} == {("failed", "limit: time for the paper")}
+
+
+def test_annotation_with_a_reference_of_thousands_of_digits_costs_nothing() -> None:
+    annotation = f'<annotation encoding="application/x-tex">&#{"9" * 5_000};</annotation>'
+    mathml = f"<math><semantics><mi>x</mi>{annotation}</semantics></math>"
+    text = rf"\begin{{eqkinmathml}}{mathml}\end{{eqkinmathml}}\[c=d\]"
+    parsed = parse_paper(Paper("file:a.tex", text), "digest")
+    assert parsed.failure == ""
+    assert [e.status for e in parsed.equations][-1] == "converted"

@@ -4,6 +4,7 @@ import resource
 import subprocess
 import sys
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,8 +14,9 @@ from eqkin.latex import parse
 from eqkin.latex.environments import to_converter_input
 from eqkin.latex.macros import Macro
 from eqkin.limits import LIMITS
-from eqkin.mathml.converter import Converter, Failure
+from eqkin.mathml.converter import Converter, Failure, start_engine
 from eqkin.mathml.formulas import convert_formulas
+from eqkin.trees.mathml import to_mathml, to_node
 
 N = 100_000
 DOUBLING = {rf"\m{chr(97 + i)}": Macro(rf"\m{chr(97 + i)}", (), rf"\m{chr(98 + i)}\m{chr(98 + i)}") for i in range(24)}
@@ -98,13 +100,103 @@ def test_engine_out_of_time_is_replaced():
 
 
 def test_engine_out_of_memory_is_replaced():
-    converter = Converter(replace(LIMITS, converter_bytes=12_000_000, tree_nodes=1_000_000))
+    limits = replace(LIMITS, converter_bytes=12_000_000, tree_nodes=10_000_000, latex_chars=400_000, formula_seconds=5)
+    converter = Converter(limits)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    failures = converter.convert([HEAVY] * 4).failures
-    assert any(f is not None and f.reason == "limit: memory" for f in failures)
+    larger = r"\begin{matrix}" + "&".join(["x"] * 190_000) + r"\end{matrix}"
+    failures = converter.convert([HEAVY, larger, HEAVY]).failures
+    assert [f and f.reason for f in failures] == [None, "limit: memory", None]
     assert converter.convert(["x"]).failures == [None]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000
     converter.close()
+
+
+@pytest.fixture
+def engines(monkeypatch):
+    """The engines that are started."""
+    started = []
+
+    def start(*arguments):
+        started.append(start_engine(*arguments))
+        return started[-1]
+
+    monkeypatch.setattr("eqkin.mathml.converter.start_engine", start)
+    return started
+
+
+def name_command(number):
+    return "\\zz" + "".join(chr(97 + int(digit)) for digit in str(number))
+
+
+BOMBS = {
+    "doubled argument": ({r"\a": Macro(r"\a", (("m",),), r"\a{#1#1}")}, r"\a{x}"),
+    "doubled argument, defined in the formula": ({}, r"\def\a#1{\a{#1#1}}\a{x}"),
+    "doubling macros": (DOUBLING, r"\ma"),
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_macro_bombs_do_not_cost_an_engine_each(engines, name):
+    definitions, bomb = BOMBS[name]
+    converter = Converter()
+    outcomes = convert_formulas(converter, [f"{i}{bomb}" for i in range(40)] + ["x"], [], definitions).outcomes
+    assert all(outcome.failure and outcome.failure.reason.startswith("limit: ") for outcome in outcomes[:-1])
+    assert outcomes[-1].failure is None
+    assert len(engines) == 1
+    converter.close()
+
+
+def test_thousands_of_undefined_commands_per_formula_do_not_cost_an_engine_each(engines):
+    names = iter(range(24 * 2_000))
+    formulas = ["".join(name_command(next(names)) for _ in range(2_000)) for _ in range(24)]
+    converter = Converter()
+    outcomes = convert_formulas(converter, ["x", *formulas, "y"]).outcomes
+    assert [outcomes[i].failure for i in (0, -1)] == [None, None]
+    assert all(outcome.failure is not None for outcome in outcomes[1:-1])
+    assert len(engines) == 1
+    converter.close()
+
+
+def test_undefined_commands_get_the_arguments_that_most_uses_have(converter):
+    outcomes = convert_formulas(converter, [r"\foo{a}{b}", r"\foo{c} {d}", r"\foo", r"\foobar{x}"]).outcomes
+    assert [outcome.unknown for outcome in outcomes if outcome.failure is None][0] == (r"\foo",)
+    forest = convert_formulas(converter, [r"\foo{a}{b}", r"\foo{c} {d}"]).forest
+    assert forest.sizes.tolist()[0] == forest.sizes.tolist()[1]
+
+
+def test_formulas_after_the_time_of_a_batch_come_in_the_next(engines):
+    converter = Converter(replace(LIMITS, batch_seconds=0.0))
+    assert converter.convert([f"x_{i}" for i in range(30)]).failures == [None] * 30
+    assert len(engines) == 1
+    converter.close()
+
+
+def test_formulas_with_many_symbols_do_not_cost_others_theirs(converter):
+    formulas = ["+".join(str(10_000 + 2_500 * i + k) for k in range(1_900)) for i in range(30)]
+    assert converter.convert([*formulas, "x"]).failures == [None] * 31
+
+
+def test_formulas_fail_after_the_time_of_their_paper(converter):
+    late = convert_formulas(converter, ["x", "y"], deadline=0.0).outcomes
+    assert [outcome.failure.reason for outcome in late] == ["limit: time for the paper"] * 2
+    assert convert_formulas(converter, ["x"]).outcomes[0].failure is None
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(max_size=4) | st.sampled_from([r"\text{", "}", "^", r"\color{", "\uffff", "\ufffe", "\x1b"])))
+def test_mathml_of_any_formula_is_xml(converter, pieces):
+    text = "".join(pieces)
+    conversion = convert_formulas(converter, [text, rf"\text{{{text}}}", rf"\mathrm{{{text}}}"])
+    for outcome in conversion.outcomes:
+        if outcome.failure is None:
+            ElementTree.fromstring(to_mathml(to_node(conversion.forest, outcome.tree)))
+
+
+def test_address_space_limit_is_an_error_instead_of_an_abort():
+    script = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (9 << 30, resource.RLIM_INFINITY))\n"
+    script += "from eqkin.mathml.converter import Converter\nConverter().convert(['x'])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "ulimit -v unlimited" in done.stderr.splitlines()[-1]) == (1, True)
 
 
 SCRIPT = r"""
@@ -115,7 +207,7 @@ heavy = r"\begin{matrix}" + "&".join(["x"] * 9900) + r"\end{matrix}"
 hasty = Converter(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
 hasty.convert([heavy, "x"])
 small = Converter(replace(LIMITS, converter_bytes=12_000_000, tree_nodes=1_000_000))
-small.convert([heavy] * 3)
+small.convert([heavy] * 6)
 dropped = Converter()
 dropped.convert(["x"])
 del dropped

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -55,7 +57,7 @@ def convert(
         echo '\frac{a}{b}' | eqkin convert --to json
     """
     failures = 0
-    lines = formulas if formulas else (line.rstrip("\r\n") for line in sys.stdin)
+    lines = formulas if formulas else _read_lines()
     with guard_output():
         for line, error in _convert_lines(lines, form):
             typer.echo(line)
@@ -66,24 +68,41 @@ def convert(
         raise typer.Exit(1)
 
 
+def _read_lines() -> Iterator[str]:
+    """Yield the lines of standard input; of one that is too long no more than shows that it is."""
+    from eqkin.limits import LIMITS
+
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+    limit = LIMITS.latex_chars + 2
+    while line := sys.stdin.readline(limit):
+        yield line.rstrip("\r\n")
+        while line and not line.endswith("\n"):
+            line = sys.stdin.readline(limit)
+
+
 def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str, str]]:
     """Yield what to print for each formula, and an error or ""."""
     from eqkin.latex.typed import clean_typed_formula
     from eqkin.mathml import formulas
-    from eqkin.mathml.converter import Converter
+    from eqkin.mathml.converter import Converter, Failure
     from eqkin.mathml.operators import OperatorParser
     from eqkin.trees.mathml import to_json, to_mathml, to_node
 
     converter, parser = Converter(), OperatorParser()
-    numbered = enumerate((line.encode("utf-8", "replace").decode() for line in lines), 1)
+    numbered = enumerate(lines, 1)
     while batch := list(islice(numbered, 64)):
         conversion = formulas.convert_formulas(converter, [clean_typed_formula(text) for _, text in batch])
         operators = parser.parse(conversion.forest) if form is OutputForm.operators else None
         for (number, text), outcome in zip(batch, conversion.outcomes, strict=True):
-            if outcome.failure is not None:
-                where = f" at character {outcome.failure.position + 1}" if outcome.failure.position >= 0 else ""
-                error = f"line {number}: {outcome.failure.message}{where}"
-                record = orjson.dumps({"latex": text, "error": outcome.failure.message}).decode()
+            failure = outcome.failure
+            if not text.isascii() and re.search("[\ud800-\udfff]", text):  # bytes that are not UTF-8
+                text = text.encode("utf-8", "replace").decode()
+                failure = Failure("not UTF-8", "the formula is not UTF-8")
+            if failure is not None:
+                where = f" at character {failure.position + 1}" if failure.position >= 0 else ""
+                error = f"line {number}: {failure.message}{where}"
+                record = orjson.dumps({"latex": text, "error": failure.message}).decode()
                 yield record if form is OutputForm.json else "", error
                 continue
             node = to_node(conversion.forest, outcome.tree)

@@ -33,6 +33,7 @@ _NAME = re.compile(r"\\(?:[A-Za-z@]+|[^A-Za-z@\s])")
 # what the name of a new alphabet says about it
 _ALPHABETS = (("bb", r"\mathbb"), ("ds", r"\mathbb"), ("frak", r"\mathfrak"), ("sf", r"\mathsf"), ("bf", r"\mathbf"))
 _PARAMETER = re.compile(r"#([1-9])")
+_COUNT = re.compile(r"\s*[0-9]{1,3}\s*")  # of arguments
 _CSNAME = re.compile(r"\\expandafter\s*\\([gex]?def)\s*\\csname\s+([A-Za-z@]+)\s*\\endcsname")
 # the form of nearly all definitions, read in one go: \newcommand{\name}[n]{body with braces at most two deep}
 _PLAIN_NEWCOMMAND = re.compile(
@@ -154,7 +155,7 @@ def _read_newcommand(scanner: Scanner, at: int, match: re.Match[str]) -> _ReadRe
 def _read_bracketed_arguments(scanner: Scanner, at: int, extended: bool = False) -> tuple[tuple[Argument, ...], int]:
     r"""Read `[n][default]` of \newcommand, or `[n][1=a, 3=b]` of \newcommandx."""
     count = scanner.read_bracket(at)
-    if count is None or not count[0].strip().isdigit():
+    if count is None or not _COUNT.fullmatch(count[0]):
         return (), at
     n, at = min(int(count[0]), 9), count[1]
     args: list[Argument] = [("m",)] * n
@@ -216,7 +217,7 @@ def _read_paired(scanner: Scanner, at: int, match: re.Match[str]) -> _ReadResult
     count = 1
     if match[1] != "DeclarePairedDelimiter":
         bracket = scanner.read_bracket(at)
-        if bracket is None or not bracket[0].strip().isdigit():
+        if bracket is None or not _COUNT.fullmatch(bracket[0]):
             return None
         count, at = min(int(bracket[0]), 7), bracket[1]
     groups: list[str] = []

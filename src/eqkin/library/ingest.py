@@ -14,7 +14,7 @@ from eqkin.executor import Executor, WorkerEnvironmentError
 from eqkin.library.files import normalise_source
 from eqkin.library.parsing import PARSER_VERSION, ParsedPaper, is_machine_fault, make_failed_paper, parse_item
 from eqkin.library.writer import LibraryWriter
-from eqkin.mathml.converter import get_converter_identity
+from eqkin.mathml.converter import check_address_space, get_converter_identity
 from eqkin.sources import MetadataSnapshot, open_source, open_source_shards
 from eqkin.sources.eprints import Shard
 from eqkin.sources.files import display_path
@@ -121,6 +121,7 @@ def ingest(
 
     Raises `BadInput` if a source does not exist or is of an unknown kind (nothing was written).
     """
+    check_address_space()
     run = _Ingest(writer, executor, metadata, fetch, {normalise_source(source): source for source in sources})
     for events in executor.map(
         partial(parse_task, describe_parser()), run.iter_tasks(), on_failure=fail_task, split=run.split_task

@@ -6,9 +6,9 @@ Runs in worker processes and knows nothing of the database.
 from __future__ import annotations
 
 import errno
-import html
 import re
 import sys
+import time
 from dataclasses import dataclass, field, fields
 from functools import cache
 from operator import attrgetter
@@ -23,8 +23,10 @@ from eqkin.latex import Document, parse
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.latex.language import detect_language, normalise_language
 from eqkin.latex.titles import clean_authors, clean_title
+from eqkin.limits import LIMITS
 from eqkin.mathml import formulas
 from eqkin.mathml.converter import Converter, get_converter_identity
+from eqkin.sources.html import resolve_references
 from eqkin.sources.paper import Paper, SourceItem, hash_paper, hash_parts
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import to_bytes
@@ -217,6 +219,7 @@ def convert_document(document: Document) -> tuple[list[ParsedEquation], Forest]:
         for number, e in enumerate(document.equations)
     ]
     builder, n_trees = ForestBuilder(), 0
+    deadline = time.monotonic() + LIMITS.paper_seconds
     for epoch, macros in enumerate(document.macros):
         chosen = []
         for e, source in zip(equations, document.equations, strict=True):
@@ -229,7 +232,7 @@ def convert_document(document: Document) -> tuple[list[ParsedEquation], Forest]:
         if not chosen:
             continue
         texts = [to_converter_input(e.environment, e.latex) for e in chosen]
-        conversion = formulas.convert_formulas(get_converter(), texts, document.packages, macros)
+        conversion = formulas.convert_formulas(get_converter(), texts, document.packages, macros, deadline)
         builder.add_forest(conversion.forest)
         for e, outcome in zip(chosen, conversion.outcomes, strict=True):
             if outcome.failure is None:
@@ -257,7 +260,7 @@ def _convert_mathml(equation: ParsedEquation, builder: ForestBuilder, n_trees: i
     """Add the tree of an equation that is MathML already; return the number of trees added."""
     mathml = equation.latex
     annotation = _TEX_ANNOTATION.search(mathml)
-    equation.latex = html.unescape(annotation[1]).strip() if annotation else ""
+    equation.latex = resolve_references(annotation[1]).strip() if annotation else ""
     try:
         builder.add_forest(to_forest(parse_mathml(mathml)))
     except EqkinError as error:

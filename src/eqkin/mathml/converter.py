@@ -1,39 +1,46 @@
 """Convert LaTeX to trees with KaTeX in an embedded V8 engine, in batches, with hard limits on time and memory.
 
-The converter knows formulas and macro tables, not papers. The failure of one formula never costs the result of another:
-a batch that runs out of time or memory is tried again formula by formula in a new engine.
+The converter knows formulas and macro tables, not papers. The failure of one formula never costs the result of another.
+A formula that takes too long or expands to too much is stopped by the script itself, which goes on with the next one.
+Where the script cannot do that, the engine is stopped, and the batch is tried again formula by formula in a new one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
+import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
+from itertools import accumulate, takewhile
 from threading import Lock
 
 import numpy as np
 import orjson
 from py_mini_racer import JSEvalException, JSOOMException, JSTimeoutException, MiniRacer
 
-from eqkin.errors import CorruptData
+from eqkin.errors import CorruptData, EqkinError
 from eqkin.latex.environments import DIAGRAM_COMMANDS
 from eqkin.latex.macros import Macro, find_providers, load_preludes
 from eqkin.limits import LIMITS, Limits
 from eqkin.trees.forest import Forest, ForestBuilder
 
 LIMIT_ERRORS = (JSTimeoutException, JSOOMException, JSEvalException)
+_NO_DOCUMENT: dict[str, object] = {"packages": ["latex"], "definitions": [], "formulas": []}
+_ENGINE_ADDRESS_BYTES = 2_000_000_000_000  # V8 reserves 1.5 TB for its sandbox
 _START_LOCK = Lock()  # V8 initialises itself with its first engine; two threads at once may end the process
 _UNDEFINED = re.compile(
     r"(?:Undefined control sequence: |Unrecognized (?:infix )?control sequence: )(\\(?:[A-Za-z@]+|.))", re.DOTALL
 )
 _REASONS = (
     (re.compile(r"^eqkin:limit (.*)"), "limit: size"),
+    (re.compile(r"^eqkin:time"), "limit: time"),
     (re.compile(r"^eqkin:refused"), "refused command"),
     (re.compile(r"Too many expansions"), "limit: macro expansion"),
     (re.compile(r"No such environment: (.*?)(?: at|$)"), "unknown environment"),
@@ -117,8 +124,11 @@ class _AnswerCollector:
         self._failures: list[Failure | None] = []
         self._unknown: list[list[str]] = []
 
-    def add_answer(self, answer: str) -> None:
-        """Add an answer: a line of JSON (strings, outcomes), then the nodes, one character per number."""
+    def add_answer(self, answer: str) -> int:
+        """Add an answer: a line of JSON (strings, outcomes), then the nodes, one character per number.
+
+        Returns the number of formulas in it.
+        """
         line, _, nodes = answer.partition("\n")
         header = orjson.loads(line)
         sizes: list[int] = []
@@ -135,11 +145,12 @@ class _AnswerCollector:
             self._unknown.append(unknown)
         columns = np.frombuffer(nodes.encode("utf-16-le"), "<u2").reshape(4, -1).astype(np.int64) - 1
         self._builder.add_columns(header["tags"], header["attributes"], header["texts"], list(columns), sizes)
+        return len(header["outcomes"])
 
-    def add_failure(self, what: str) -> None:
-        """Add a formula for which the engine ran out of `what`."""
-        self._failures.append(Failure(f"limit: {what}", f"the converter ran out of {what}"))
-        self._unknown.append([])
+    def add_failures(self, count: int, what: str) -> None:
+        """Add formulas for which the engine ran out of `what`."""
+        self._failures += [Failure(f"limit: {what}", f"the converter ran out of {what}")] * count
+        self._unknown += [[] for _ in range(count)]
 
     def build(self) -> ConvertedFormulas:
         """Return the combined results."""
@@ -153,78 +164,110 @@ class Converter:
         self.limits = limits
         self._engine: MiniRacer | None = None
         self._finish: Callable[[], object] = lambda: None
-        self._document: dict[str, object] = {"packages": ["latex"], "definitions": [], "formulas": []}
+        self._document = _NO_DOCUMENT
 
     def open_document(
         self, packages: Sequence[str], definitions: Iterable[Macro], formulas: Sequence[str]
     ) -> ConvertedFormulas:
-        """Open a document with its packages, definitions and all of its formulas; return the trees of the first batch.
+        """Open a document with its packages, definitions and all of its formulas; return the trees of the first few.
 
         An undefined command that a known package provides is taken from there; any other becomes a named symbol or
-        operator with as many arguments as its uses suggest.
+        operator with as many arguments as its uses suggest. `convert` converts the other formulas.
         """
-        size = self.limits.batch_formulas
+        texts = self._trim_formulas(formulas)
+        lengths = accumulate(map(len, texts))
+        known = sum(1 for _ in takewhile(lambda length: length <= self.limits.document_chars, lengths))
         self._document = {
             "packages": ["latex", *(name for name in packages if name in load_preludes())],
             "definitions": list(definitions),
-            "formulas": [formula.replace("\0", "") for formula in formulas],
+            "formulas": texts[:known],
         }
         trees = _AnswerCollector()
         try:
-            document = _to_json(self._document | {"first": size})
-            trees.add_answer(self._call("openDocument", document, self._compute_timeout(min(len(formulas), size))))
+            document = _to_json(self._document | {"first": self.limits.batch_formulas})
+            trees.add_answer(self._call("openDocument", document))
         except LIMIT_ERRORS:
             self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
-            self._convert_batch(formulas[:size], True, trees)
         return trees.build()
 
-    def convert(self, formulas: Sequence[str], *, display: bool = True) -> ConvertedFormulas:
-        """Convert formulas with the macros of the document that was opened last."""
+    def convert(
+        self, formulas: Sequence[str], *, display: bool = True, deadline: float = math.inf
+    ) -> ConvertedFormulas:
+        """Convert formulas with the macros of the document that was opened last.
+
+        Formulas not converted at `deadline`, a time of `time.monotonic`, fail.
+        """
         trees = _AnswerCollector()
-        size = self.limits.batch_formulas
-        for start in range(0, len(formulas), size):
-            self._convert_batch(formulas[start : start + size], display, trees)
+        texts = self._trim_formulas(formulas)
+        done = alone = 0  # formulas up to `alone` are tried one by one: one of them stopped the engine
+        while done < len(texts):
+            if time.monotonic() > deadline:
+                trees.add_failures(len(texts) - done, "time for the paper")
+                break
+            batch = texts[done : done + (self.limits.batch_formulas if done >= alone else 1)]
+            is_fresh = self._engine is None
+            try:
+                done += trees.add_answer(self._call("convert", _to_json({"formulas": batch, "displayMode": display})))
+            except LIMIT_ERRORS as error:
+                self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
+                is_slow = isinstance(error, JSTimeoutException)
+                if len(batch) == 1 and (is_fresh or is_slow):
+                    trees.add_failures(1, "time" if is_slow else "memory")
+                    done += 1
+                else:  # another formula of the batch, or what earlier ones left in memory, may be the cause
+                    alone = done + len(batch)
         return trees.build()
+
+    def _trim_formulas(self, formulas: Sequence[str]) -> list[str]:
+        """Return formulas without NULs, and of one that is too long no more than shows that it is."""
+        return [formula[: self.limits.latex_chars + 1].replace("\0", "") for formula in formulas]
 
     def close(self) -> None:
         """Release the engine and its memory."""
         self._engine = None
         self._finish()
 
-    def _convert_batch(self, formulas: Sequence[str], display: bool, trees: _AnswerCollector) -> None:
-        payload = _to_json({"formulas": [f.replace("\0", "") for f in formulas], "displayMode": display})
-        try:
-            trees.add_answer(self._call("convert", payload, self._compute_timeout(len(formulas))))
-        except LIMIT_ERRORS as error:
-            self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
-            if len(formulas) == 1:
-                trees.add_failure("time" if isinstance(error, JSTimeoutException) else "memory")
-            else:
-                for formula in formulas:
-                    self._convert_batch([formula], display, trees)
-
-    def _compute_timeout(self, formulas: int) -> float:
-        return min(self.limits.batch_seconds, max(formulas, 1) * self.limits.formula_seconds)
-
-    def _call(self, function: str, payload: str, seconds: float) -> str:
+    def _call(self, function: str, payload: str) -> str:
         if self._engine is None:
             self._engine = self._start()
-        return self._run(self._engine, function, payload, seconds)
+        return self._run(self._engine, function, payload)
 
-    def _run(self, engine: MiniRacer, function: str, payload: str, seconds: float) -> str:
+    def _run(self, engine: MiniRacer, function: str, payload: str) -> str:
         # one evaluation is one round trip to the engine's thread; calling a function object would be three
+        seconds = self.limits.batch_seconds + 2 * self.limits.formula_seconds  # the script stops itself before that
+        seconds += self.limits.document_seconds * (function == "openDocument")
         answer = engine.eval(f"{function}({_to_json(payload)})", timeout_sec=seconds)
         return answer if isinstance(answer, str) else ""
 
     def _start(self) -> MiniRacer:
-        engine, self._finish = start_engine(self, _load_sources()[1], self.limits)
-        seconds = self.limits.batch_seconds
         limits = asdict(self.limits) | {"diagram_commands": sorted(DIAGRAM_COMMANDS)}
-        self._run(engine, "setLimits", _to_json(limits), seconds)
-        self._run(engine, "setPrelude", _encode_preludes(), seconds)
-        with suppress(*LIMIT_ERRORS):  # reopen the document of the previous engine
-            self._run(engine, "openDocument", _to_json(self._document | {"first": 0}), seconds)
-        return engine
+        while True:
+            engine, self._finish = start_engine(self, _load_sources()[1], self.limits)
+            self._run(engine, "setLimits", _to_json(limits))
+            self._run(engine, "setPrelude", _encode_preludes())
+            try:  # reopen the document of the previous engine
+                self._run(engine, "openDocument", _to_json(self._document | {"first": 0}))
+                return engine
+            except LIMIT_ERRORS:
+                if self._document is _NO_DOCUMENT:
+                    raise
+                self._finish()
+                self._document = _NO_DOCUMENT  # its formulas are converted as far as that is possible without it
+
+
+def check_address_space() -> None:
+    """Raise `EqkinError` where the addresses of this process are limited (`ulimit -v`): V8 would end the process."""
+    try:
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    except (ImportError, AttributeError):
+        return
+    if limit != resource.RLIM_INFINITY and limit < _ENGINE_ADDRESS_BYTES:
+        raise EqkinError(
+            "`ulimit -v` is set: the converter reserves over a terabyte of addresses, though little memory; "
+            "run `ulimit -v unlimited`, and limit memory in another way (a cgroup, `systemd-run -p MemoryMax=8G`)"
+        )
 
 
 def start_engine(owner: object, script: str, limits: Limits) -> tuple[MiniRacer, Callable[[], object]]:
@@ -232,6 +275,7 @@ def start_engine(owner: object, script: str, limits: Limits) -> tuple[MiniRacer,
 
     It is closed at the latest when its owner is collected or the interpreter exits.
     """
+    check_address_space()
     with _START_LOCK:
         engine = MiniRacer()
         finish = weakref.finalize(owner, _close_engine, engine)

@@ -6,9 +6,9 @@ const bases = new Map(); // macros below a document's own definitions, by the na
 
 let definitions = new Map(); // all definitions of the document, by name
 let texts = []; // its formulas
-let uses = null; // formulas and macro bodies as one text, made when needed
+let uses = null; // formulas and macro bodies as one text, and where each command is used in it, made when needed
 let settled = new Set(); // undefined commands that were given a meaning
-let shown = []; // undefined commands in the current formula
+let shown = new Set(); // undefined commands in the current formula
 
 function getBase(packages) {
   const key = packages.join();
@@ -60,11 +60,15 @@ const PRIMITIVES = new Set(
     "romannumeral meaning numexpr dimexpr @ifnextchar @ifstar write immediate special").split(" ").map((name) => "\\" + name),
 );
 
+function canSettle(name) {
+  return !settled.has(name) && settled.size < limits.macros_per_paper && !PRIMITIVES.has(name) && !limits.diagram_commands.includes(name);
+}
+
 // A command that a package provides is taken from there; any other becomes a named symbol or operator.
 function settle(missing) {
   while (missing.length) {
     const name = missing.pop();
-    if (settled.has(name) || PRIMITIVES.has(name) || limits.diagram_commands.includes(name)) continue;
+    if (!canSettle(name)) continue;
     settled.add(name);
     const offered = providers.get(name), found = guessArity(name);
     // the same name with another number of arguments is another command
@@ -77,20 +81,29 @@ function settle(missing) {
 
 // Guesses the number of braced arguments of a command: the most common number of {...} groups right after it.
 function guessArity(name) {
-  uses ??= [...texts, ...Array.from(definitions.values(), (definition) => definition.body)].join("\n");
-  const counts = new Array(10).fill(0);
-  for (let at = uses.indexOf(name), found = 0; at >= 0 && found < MAX_USES; at = uses.indexOf(name, at + 1)) {
+  uses ??= findUses([...texts, ...Array.from(definitions.values(), (definition) => definition.body)].join("\n"));
+  const { text, places } = uses, counts = new Array(10).fill(0);
+  for (const at of places.get(name) ?? []) {
     let end = at + name.length, groups = 0;
-    if (/[a-zA-Z]$/.test(name) && /[a-zA-Z]/.test(uses[end] ?? "")) continue;
-    for (let next; groups < 9 && uses[end] === "{" && (next = findGroupEnd(uses, end)) > 0; groups++) {
+    for (let next; groups < 9 && text[end] === "{" && (next = findGroupEnd(text, end)) > 0; groups++) {
       end = next;
-      while (/\s/.test(uses[next] ?? "")) next++;
-      if (uses[next] === "{") end = next;
+      while (/\s/.test(text[next] ?? "")) next++;
+      if (text[next] === "{") end = next;
     }
     counts[groups]++;
-    found++;
   }
   return counts.indexOf(Math.max(...counts));
+}
+
+// Finds the first uses of every command in one pass.
+function findUses(text) {
+  const places = new Map();
+  for (const { 0: name, index } of text.matchAll(NAMES)) {
+    const found = places.get(name);
+    if (found === undefined) places.set(name, [index]);
+    else if (found.length < MAX_USES) found.push(index);
+  }
+  return { text, places };
 }
 
 function findGroupEnd(text, at) {
@@ -110,7 +123,7 @@ function makeStandIn(command, count) {
   const args = new Array(count).fill(["m"]);
   const expand = makeMacro({ name: command, args, body: "\\TextOrMath{" + name + " }{" + symbol + "}" + values, prefix: "" }, 0);
   return (context) => {
-    if (!shown.includes(command)) shown.push(command);
+    shown.add(command);
     return expand(context);
   };
 }
@@ -119,5 +132,5 @@ function makeStandIn(command, count) {
 function findUndefined(error) {
   const match = /(?:Undefined|Unrecognized(?: infix)?) control sequence: (\\(?:[A-Za-z@]+|.))/su.exec(error.message ?? "");
   const name = match?.[1];
-  return name && !settled.has(name) && !PRIMITIVES.has(name) && !limits.diagram_commands.includes(name) ? name : null;
+  return name && canSettle(name) ? name : null;
 }

@@ -7,7 +7,9 @@ formula then counts as repaired.
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -52,8 +54,12 @@ def convert_formulas(
     formulas: Sequence[str],
     packages: Iterable[str] | None = None,
     definitions: dict[str, Macro] | None = None,
+    deadline: float = math.inf,
 ) -> Conversion:
-    """Convert the formulas of one document; `packages` None means that its preamble is unknown."""
+    """Convert the formulas of one document; `packages` None means that its preamble is unknown.
+
+    Formulas not converted at `deadline`, a time of `time.monotonic`, fail.
+    """
     texts, builder, trees = list(formulas), ForestBuilder(), 0
     outcomes = [FormulaOutcome() for _ in texts]
 
@@ -66,10 +72,13 @@ def convert_formulas(
                 outcomes[i].tree = trees
                 trees += 1
 
-    first = converter.open_document(list(packages or []), (definitions or {}).values(), formulas)
-    record(range(len(first.failures)), first)
-    if rest := range(len(first.failures), len(texts)):
-        record(rest, converter.convert(texts[rest.start :]))
+    done = 0
+    if time.monotonic() < deadline:
+        first = converter.open_document(list(packages or []), (definitions or {}).values(), formulas)
+        record(range(len(first.failures)), first)
+        done = len(first.failures)
+    if done < len(texts):
+        record(range(done, len(texts)), converter.convert(texts[done:], deadline=deadline))
     failures = [outcome.failure for outcome in outcomes]
     for _ in range(_REPAIR_ROUNDS):
         again = []
@@ -80,7 +89,7 @@ def convert_formulas(
                 again.append(i)
         if not again:
             break
-        record(again, converter.convert([texts[i] for i in again]))
+        record(again, converter.convert([texts[i] for i in again], deadline=deadline))
     for outcome, failure in zip(outcomes, failures, strict=True):
         if outcome.failure is not None:  # report what is wrong with the formula as written
             outcome.failure, outcome.repairs = failure, ()

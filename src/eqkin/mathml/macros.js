@@ -7,6 +7,7 @@ let providers = new Map(); // for a command of a package that was not loaded: it
 let base = {}; // macros below the current paper's own definitions: LaTeX and the paper's packages
 let macros = {}; // macros that the formulas of the current paper may use
 let isDefined = () => false; // whether KaTeX knows a command
+let formulaEnd = Infinity; // when the current formula must be done
 
 function setLimits(json) {
   limits = JSON.parse(json);
@@ -74,13 +75,16 @@ function install(context) {
   isDefined = (name) => context.isDefined(name);
   // a document's own macros come first, then LaTeX and the document's packages, then KaTeX
   const space = Object.getPrototypeOf(context.macros);
-  const { has } = space;
-  space.has = function (name) { return base[name] !== undefined || has.call(this, name); };
+  const { has } = space, probe = context.macros; // which `isDefined` asks: it does not know the document's own macros
+  space.has = function (name) { return (this !== probe && macros[name] !== undefined) || base[name] !== undefined || has.call(this, name); };
   space.get = function (name) {
-    return Object.hasOwn(this.current, name) ? this.current[name] : base[name] ?? this.builtins[name];
+    return Object.hasOwn(this.current, name) ? this.current[name] : macros[name] ?? base[name] ?? this.builtins[name];
   };
   let level = 0; // of the token that is being expanded
   expander.expandOnce = function (expandableOnly) {
+    // every token passes here: no formula takes longer, or grows larger, than this
+    if (Date.now() > formulaEnd) throw new Error("eqkin:time");
+    if (this.stack.length > limits.macro_tokens) throw new Error("eqkin:limit macros expand to more than " + limits.macro_tokens + " tokens");
     const token = this.future();
     level = token.level ?? 0;
     if (level && findMeaning(level, token.text, this.macros, this.macros.get(token.text)) === undefined) return false;

@@ -4,7 +4,8 @@
 const DROPPED_ATTRIBUTES = new Set(["href", "class", "style", "xmlns", "display", "alttext", "id", "encoding"]);
 const ERROR_COLOUR = "#e9c1b7"; // KaTeX shows refused commands in this colour
 
-const CONTROLS = /[\u0000-\u001f\u007f]/; // meaningless in a formula; stored strings are separated by them
+// meaningless in a formula: controls, by which stored strings are separated, and what XML does not allow
+const CONTROLS = /[\u0000-\u001f\u007f\ufffe\uffff]/, ALL_CONTROLS = new RegExp(CONTROLS, "g");
 
 class Symbols {
   constructor() {
@@ -95,7 +96,7 @@ function flatten(root, tables, columns) {
       let words = pushChildren(node, next);
       const count = next.length - before;
       if (count) words = ""; // mixed content does not occur in presentation MathML
-      if (CONTROLS.test(words)) words = words.replace(/[\u0000-\u001f\u007f]/g, "");
+      if (CONTROLS.test(words)) words = words.replace(ALL_CONTROLS, "");
       if (words.length > limits.leaf_chars) throw new Error("eqkin:limit text longer than " + limits.leaf_chars);
       const tag = count && TOKENS.has(node.type) ? "mrow" : node.type; // KaTeX puts whole expressions into <mo>
       columns.push(tables.tags.id(tag), tables.attributes.id(getAttributes(node)), tables.texts.id(words), count);
@@ -108,7 +109,7 @@ function flatten(root, tables, columns) {
 function buildTree(latex, displayMode) {
   const dom = katex.__renderToDomTree(latex, {
     displayMode, output: "mathml", throwOnError: true, strict: "ignore", trust: false,
-    macros: Object.assign({}, macros), // definitions in a formula end with it
+    macros: {}, // definitions in a formula end with it; those of the document are found by `install`
     maxExpand: limits.macro_expansions, maxSize: limits.rule_size_em, errorColor: ERROR_COLOUR,
   });
   let node = dom;
@@ -131,10 +132,16 @@ function convert(json) {
   return convertAll(formulas, displayMode);
 }
 
+// Converts formulas, at least one, until the time of a batch is over.
 function convertAll(formulas, displayMode) {
   const tables = { tags: new Symbols(), attributes: new Symbols(), texts: new Symbols() };
   const columns = new Columns();
-  const outcomes = formulas.map((latex) => convertOne(latex, displayMode, tables, columns));
+  const outcomes = [], stop = Date.now() + 1000 * limits.batch_seconds;
+  for (const latex of formulas) {
+    // what is left comes in the next call: one formula must not cost another its time or its symbols
+    if (outcomes.length && (Date.now() > stop || tables.texts.list.length > MAX_SYMBOLS - limits.tree_nodes)) break;
+    outcomes.push(convertOne(latex, displayMode, tables, columns));
+  }
   const header = JSON.stringify({ tags: tables.tags.list, attributes: tables.attributes.list, texts: tables.texts.list, outcomes });
   return header + "\n" + columns.toString();
 }
@@ -142,12 +149,13 @@ function convertAll(formulas, displayMode) {
 // Returns the number of nodes, with the undefined commands if there are any, or an error.
 function convertOne(latex, displayMode, tables, columns) {
   const before = columns.size;
+  formulaEnd = Date.now() + 1000 * limits.formula_seconds;
   for (;;) {
-    shown = [];
+    shown = new Set();
     try {
       checkDepth(latex);
       const size = flatten(buildTree(latex, displayMode), tables, columns);
-      return shown.length ? { size, unknown: shown } : size;
+      return shown.size ? { size, unknown: [...shown] } : size;
     } catch (error) {
       columns.size = before;
       const name = findUndefined(error); // one that only appears when macros are expanded

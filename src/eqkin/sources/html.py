@@ -21,6 +21,7 @@ from eqkin.limits import LIMITS
 from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import clean_text, decode_text, escape_percent, format_display_math, format_heading
+from eqkin.trees.mathml import NOT_XML
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _DROPPED_TAGS = frozenset(
@@ -51,7 +52,6 @@ _NAMESPACE_PREFIX = re.compile(r"\A(?:m|mml|mathml|html|h):")
 _RAW_TEXT_TAGS = ("script", "style", "textarea", "template", "noscript", "iframe", "xmp")
 _FIRST_TAG = re.compile(r"<[a-zA-Z]")
 _XML_NAME = re.compile(r"[a-zA-Z_][\w.-]*\Z", re.ASCII)
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ANNOTATIONS = ("annotation", "annotation-xml")
 _TEX_ENCODINGS = ("application/x-tex", "tex", "latex", "application/x-latex", "text/x-tex")
 _MATHML_END = r"\end{eqkinmathml}"
@@ -349,7 +349,7 @@ def _tokenize_html(text: str) -> Iterator[HtmlTag | str]:
     position = 0
     while match := _TOKEN.search(text, position):
         if match.start() > position:
-            yield _resolve_references(text[position : match.start()])
+            yield resolve_references(text[position : match.start()])
         position = match.end()
         if match["comment"]:
             end = text.find("-->", position)
@@ -367,10 +367,11 @@ def _tokenize_html(text: str) -> Iterator[HtmlTag | str]:
                 yield text[position:end]
                 position = end
     if position < len(text):
-        yield _resolve_references(text[position:])
+        yield resolve_references(text[position:])
 
 
-def _resolve_references(text: str) -> str:
+def resolve_references(text: str) -> str:
+    """Replace character references (`&lt;`, `&#60;`) by their characters."""
     try:
         return html.unescape(text)
     except ValueError:  # a number of thousands of digits
@@ -384,7 +385,7 @@ def _parse_tag(match: re.Match[str]) -> HtmlTag:
     attributes: dict[str, str] = {}
     for found in _ATTRIBUTE.finditer(match["attributes"]):
         value = found.group(2) or found.group(3) or found.group(4) or ""
-        attributes.setdefault(found.group(1).lower(), _resolve_references(value))
+        attributes.setdefault(found.group(1).lower(), resolve_references(value))
     return HtmlTag(name, attributes, empty=match["attributes"].rstrip().endswith("/"))
 
 
@@ -450,7 +451,7 @@ class MathElement:
 
     def add_text(self, text: str) -> None:
         """Add text within the element."""
-        text = _NOT_XML.sub("", text)
+        text = NOT_XML.sub("", text)
         if self._annotation and self._is_tex:
             self._tex.append(text)
         self._append(escape(text).replace(_MATHML_END, _MATHML_END.replace("\\", "&#92;")))
@@ -486,6 +487,6 @@ def _format_attributes(attributes: dict[str, str]) -> str:
     written = []
     for name, value in attributes.items():
         if _XML_NAME.match(name):
-            value = quoteattr(_NOT_XML.sub("", value)).replace(_MATHML_END, _MATHML_END.replace("\\", "&#92;"))
+            value = quoteattr(NOT_XML.sub("", value)).replace(_MATHML_END, _MATHML_END.replace("\\", "&#92;"))
             written.append(f" {name}={value}")
     return "".join(written)

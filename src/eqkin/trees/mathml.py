@@ -40,7 +40,8 @@ _BLANKS = re.compile(r"[ \t\r\n]+")
 _DROPPED_TAGS = frozenset("annotation annotation-xml".split())
 _ENTITY = re.compile(r"&([A-Za-z][A-Za-z0-9]*);")
 _XML_ENTITIES = frozenset({"amp", "lt", "gt", "quot", "apos"})
-_UNSAFE_VALUE = re.compile(r"[<>&\"'`\x00-\x1f]|url\(|javascript:|expression\(", re.IGNORECASE)
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # no XML document may contain these
+_UNSAFE_VALUE = re.compile(r"[<>&\"'`\x00-\x1f\ud800-\udfff\ufffe\uffff]|url\(|javascript:|expression\(", re.IGNORECASE)
 
 
 @dataclass
@@ -156,7 +157,7 @@ def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | 
             number = numbers[id(item)]
             written += f' data-node="{number}"'
             written += f" class={quoteattr(classes[number])}" if number in classes else ""
-        text = item.text if item.text.isalnum() else escape(item.text)
+        text = item.text if item.text.isalnum() else escape(NOT_XML.sub("", item.text))
         if item.children:
             pieces.append(f"<{tag}{written}>{text}")
             stack.append(f"</{tag}>")
