@@ -86,8 +86,12 @@ def test_serve_reports_a_taken_port_and_a_missing_library(folder: Path, tmp_path
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--host", "0.0.0.0"], "give a --token, or --public"),
+        (["--host", "0.0.0.0"], "give a --token-file, or --public"),
         (["--host", "0.0.0.0", "--token", "short"], "at least 8"),
+        (["--token-file", "nowhere.txt"], "cannot be read"),
+        (["--token-file", os.devnull], "at least 8"),
+        (["--token", "long-enough", "--token-file", os.devnull], "exclude each other"),
+        (["--host", "0.0.0.0", "--trust-proxy", "proxy.example"], "an address or a network"),
         (["--cors", "example.org/x"], "an origin such as"),
         (["--frame", "https://a.example; script-src *"], "an origin such as"),
         (["--root-path", "/a b"], "a path such as"),
@@ -137,3 +141,22 @@ def test_serve_rejects_library_with_milvus_and_prefers_explicit_library(folder: 
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+def test_serve_beyond_this_machine_states_the_risk_and_reads_the_token(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("a-long-secret\n")
+    for options, risk in (
+        (["--token-file", tmp_path / "token"], "nothing is encrypted"),
+        (["--public", "--read-only"], "anyone who reaches this server can search the library\n"),
+    ):
+        process, address = serve("serve", "--library", folder, "--host", "0.0.0.0", *options)
+        try:
+            status = httpx.get(f"{address}api/facets", timeout=30).status_code
+            rebound = httpx.get(f"{address}healthz", headers={"Host": "evil.example"}, timeout=30).status_code
+            authorization = {"Authorization": "Bearer a-long-secret"}
+            known = httpx.get(f"{address}api/facets", headers=authorization, timeout=30).status_code
+        finally:
+            process.terminate()
+            _, errors = process.communicate(timeout=30)
+        assert (status, rebound, known) == ((200, 421, 200) if "--public" in options else (401, 200, 200))
+        assert risk in errors

@@ -1,5 +1,6 @@
 """Who may reach a server, how often, and under which names and paths."""
 
+import logging
 import re
 import socket
 from dataclasses import replace
@@ -10,7 +11,8 @@ from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import LIMITS
 from eqkin.web.app import create_app
 from eqkin.web.guards import RateLimiter
-from eqkin.web.server import HttpProtocol
+from eqkin.web.server import HttpProtocol, LogFormatter, ServeTarget, Supervisor, make_config, open_listener
+from eqkin.web.service import ServerSettings
 from tests.web.conftest import Running, make_client
 
 TOKEN = "a-long-secret"
@@ -53,9 +55,16 @@ def test_slow_headers_and_bodies_are_cut_off(engine, tmp_path, monkeypatch):
     monkeypatch.setattr(HttpProtocol, "header_seconds", 0.2)
     limits = replace(LIMITS, web_seconds=0.2)
     running = Running(create_app(engine, LocalJudgements(tmp_path), limits=limits))
+    monkeypatch.setattr(HttpProtocol, "body_seconds", 4.0)
     head = b"POST /api/embed HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+    unread = head.replace(b"/api/embed", b"/nowhere") + b"\r\n{"  # answered at once, and the body is never read
     try:
-        for sent, answer in ((b"", b""), (head, b""), (head + b"\r\n{", b"HTTP/1.1 408 ")):
+        for sent, answer in (
+            (b"", b""),
+            (head, b""),
+            (head + b"\r\n{", b"HTTP/1.1 408 "),
+            (unread, b"HTTP/1.1 404 "),
+        ):
             with socket.create_connection(running.listener.getsockname(), timeout=30) as connection:
                 connection.sendall(sent)
                 assert b"".join(iter(lambda: connection.recv(65_536), b""))[:13] == answer
@@ -114,16 +123,95 @@ def test_foreign_sites_are_admitted_only_by_cors(serve):
     assert other.status_code in (401, 403) and "access-control-allow-origin" not in other.headers
 
 
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://localhost.evil"]
+)
+def test_foreign_origin_is_refused_from_browsers_that_send_no_more(serve, origin):
+    body = {"queries": [{"q": "x", "k": 1}]}
+    refused = serve().post("/api/search/many", json=body, headers={"Origin": origin})
+    assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+    own = serve().post("/api/search/many", json=body, headers={"Origin": "http://127.0.0.1"})
+    behind_proxy = serve(hosts=("127.0.0.1", "papers.example")).post(
+        "/api/search/many", json=body, headers={"Origin": "https://papers.example"}
+    )
+    assert own.status_code == behind_proxy.status_code == 200
+
+
+def test_public_server_is_known_by_addresses_and_not_by_any_name(serve):
+    client = serve(hosts=("localhost",), any_address=True)
+    hosts = {"192.168.0.7": 200, "192.168.0.7:8017": 200, "[fe80::1]:8017": 200, "[fe80::1]": 200, "localhost": 200}
+    hosts |= {"rebound.evil.example": 421, "192.168.0.7.evil.example": 421, "": 421, "1": 421}
+    assert {host: client.get("/healthz", headers={"Host": host}).status_code for host in hosts} == hosts
+
+
+def test_two_lengths_of_a_body_are_refused_and_the_connection_is_closed(server):
+    body = b'13\r\n{"formulas": ["x"]}\r\n0\r\n\r\n'
+    head = b"POST /api/embed HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    with socket.create_connection(server.listener.getsockname(), timeout=30) as connection:
+        connection.sendall(head + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))  # ends only when the server closes
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"exclude each other" in answer
+
+
+def test_clients_behind_a_trusted_proxy_are_counted_apart(engine, tmp_path):
+    app = create_app(engine, LocalJudgements(tmp_path), ServerSettings(rate=1, proxies=("127.0.0.0/8",)))
+    running = Running(app, proxies=("127.0.0.0/8",))
+    try:
+        with running.client() as client:
+            asked = ["10.0.0.1", "10.0.0.2", "10.0.0.1", "spoofed, 10.0.0.3", "other, 10.0.0.3"]
+            answers = [client.get("/opensearch.xml", headers={"X-Forwarded-For": address}) for address in asked]
+    finally:
+        running.stop()
+    assert [answer.status_code for answer in answers] == [200, 200, 429, 200, 429]
+
+
+def test_log_shows_no_control_characters():
+    record = logging.LogRecord("eqkin.web", logging.ERROR, "", 0, "%s", ("a\x1b[31m\x07\nb",), None)
+    assert LogFormatter().format(record) == "a\ufffd[31m\ufffd\nb"
+
+
+class Process:
+    """A server process that answers from the third question on."""
+
+    def __init__(self) -> None:
+        self.questions = 0
+
+    def is_alive(self, timeout: float) -> bool:
+        return True
+
+    def is_ready(self) -> bool:
+        self.questions += 1
+        return self.questions > 2
+
+
+def test_supervisor_says_once_that_all_processes_are_ready(monkeypatch):
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    said = []
+    with open_listener("127.0.0.1", 0) as listener:
+        supervisor = Supervisor(make_config(ServeTarget(), listener, 2), listener, lambda: said.append("ready"))
+    supervisor.processes = [Process(), Process()]
+    seen = []
+    for _ in range(6):
+        supervisor.keep_subprocess_alive()
+        seen.append(len(said))
+    assert seen[:2] == [0, 0] and seen[-1] == 1
+
+
 def test_frames_are_admitted_by_origin(serve):
     policy = serve(frames=("https://notes.example",)).get("/healthz").headers["content-security-policy"]
     assert re.search(r"frame-ancestors https://notes\.example$", policy)
 
 
-def test_read_only_server_stores_no_judgements(serve):
+def test_read_only_server_takes_no_judgements_and_no_drafts(serve):
     body = {"equation": "atlas:probability#4", "relevant": True, "latex": "x"}
     client = serve(read_only=True)
     refused = client.post("/api/judgements", json=body)
-    assert (refused.status_code, refused.json()["code"]) == (403, "read_only")
+    draft = client.post("/api/similar-papers", files={"file": ("a.tex", b"x")})
+    page = client.post("/draft", files={"file": ("a.tex", b"x")})
+    for answer in (refused, draft, page):
+        assert (answer.status_code, answer.json()["code"]) == (403, "read_only")
+    assert "draft" not in client.get("/", headers={"Accept": "text/html"}).text.lower()
     assert client.get("/api/judgements").json() == {"queries": []}
 
 

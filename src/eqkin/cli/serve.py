@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import re
+import socket
 import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,12 +13,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqkin.api import Library
+from eqkin.cli.console import warn
 from eqkin.cli.library import print_statistics
 from eqkin.cli.options import Collection, LibraryFolder, Milvus, Model, get_data_folder, uses_milvus
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
     from eqkin.web.server import ServeTarget
+    from eqkin.web.service import ServerSettings
 
 Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
@@ -33,6 +37,7 @@ _QUERIES = {
 }
 _SHOWN_HITS = 5
 _MIN_TOKEN_CHARS = 8
+_RATE = 600  # requests per minute of one address, beyond this machine
 
 
 def serve(
@@ -47,13 +52,30 @@ def serve(
     token: Annotated[
         str, typer.Option(envvar="EQKIN_TOKEN", help="Admit only clients that know this token.", show_default=False)
     ] = "",
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Read the token from a file, which other users cannot see.")
+    ] = None,
     public: Annotated[bool, typer.Option("--public", help="Admit other machines without a token.")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Store no judgements of results.")] = False,
+    trust_proxy: Annotated[
+        list[str],
+        typer.Option(
+            metavar="ADDR",
+            help="Address or network of a reverse proxy that protects this server and tells it the addresses of "
+            "clients (X-Forwarded-For); repeatable.",
+        ),
+    ] = [],  # noqa: B006
+    read_only: Annotated[bool, typer.Option("--read-only", help="Take no judgements and no drafts.")] = False,
     rate: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Requests per minute of one address; 0 admits any number.")
-    ] = 0,
+        int | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Requests per minute of one address; 0 admits any number.",
+            show_default=f"0 on this machine, {_RATE} beyond",
+        ),
+    ] = None,
     allowed_host: Annotated[
-        list[str], typer.Option(metavar="NAME", help="Host name that requests may use; repeatable.")
+        list[str], typer.Option(metavar="NAME", help="Host name that requests may use; * admits any; repeatable.")
     ] = [],  # noqa: B006
     root_path: Annotated[
         str, typer.Option(metavar="PATH", help="Path under which a proxy shows the server, as in /eqkin.")
@@ -68,8 +90,9 @@ def serve(
 ) -> None:
     """Serve a library: a web page to search it, a map of its equations, and an HTTP interface for programs.
 
-    Only this machine can reach it unless `--host` says otherwise. Then clients need the `--token`, as the password that
-    a browser asks for or as `Authorization: Bearer TOKEN`; `--public` admits everyone. Stop it with Ctrl-C.
+    Only this machine can reach it unless `--host` says otherwise. Then clients need the token (`--token-file`,
+    `$EQKIN_TOKEN`), as the password that a browser asks for or as `Authorization: Bearer TOKEN`; `--public` admits
+    everyone, `--trust-proxy` leaves it to a reverse proxy. Stop it with Ctrl-C.
 
     With `--workers`, several processes answer. They share the files of the library in memory; one that ends is started
     again. Papers can be added and removed while it runs: as soon as `eqkin index` is done, all processes find the new
@@ -89,34 +112,50 @@ def serve(
 
         eqkin serve --allowed-host papers.example.org --root-path /eqkin        (behind a proxy on this machine)
 
+        eqkin serve --host 0.0.0.0 --trust-proxy 10.0.0.5 --allowed-host papers.example.org
+
         eqkin serve --cors app://obsidian.md
 
         eqkin serve --milvus http://localhost:19530 --collection physics --workers 4
 
-    Two machines behind nginx: run on each `eqkin serve --milvus http://milvus:19530 --host 0.0.0.0 --public --workers
-    0`, and configure nginx with
+    Two machines behind nginx on 10.0.0.5: run on each `eqkin serve --milvus http://milvus:19530 --host 0.0.0.0
+    --trust-proxy 10.0.0.5 --allowed-host papers.example.org --workers 0`, and configure nginx with
 
         upstream eqkin { least_conn; server one:8017; server two:8017; keepalive 32; }
 
-        server { location / { proxy_pass http://eqkin; proxy_next_upstream error timeout http_503; } }
+        server { server_name papers.example.org; location / { proxy_pass http://eqkin; proxy_set_header Host $host;
+        proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; proxy_next_upstream error timeout http_503; } }
     """
     from eqkin.web.server import ServeTarget
     from eqkin.web.service import LOOPBACK_HOSTS, ServerSettings
 
     local = host in ("127.0.0.1", "localhost", "::1")
-    if not (local or token or public):
-        raise BadInput(f"--host {host} admits other machines: give a --token, or --public if anyone may search")
-    if token and (len(token) < _MIN_TOKEN_CHARS or not token.isascii() or not token.isprintable()):
-        raise BadInput(f"--token: at least {_MIN_TOKEN_CHARS} letters, digits or signs of ASCII are needed")
+    token = _read_token(token, token_file)
+    if not (local or token or public or trust_proxy):
+        raise BadInput(
+            f"--host {host} admits other machines: give a --token-file, or --public if anyone may search, "
+            "or --trust-proxy if a reverse proxy decides who may"
+        )
     root = "/" + root_path.strip("/") if root_path.strip("/") else ""
-    if not re.fullmatch(r"[\w./~-]*", root, re.ASCII):
-        raise BadInput(f"--root-path {root_path}: a path such as /eqkin is needed")
-    for origin in [*cors, *frame]:
-        if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^\s;,/'\"]+", origin):
-            raise BadInput(f"{origin}: an origin such as https://example.org is needed, without a path")
-    hosts = (*LOOPBACK_HOSTS, *(name.lower() for name in allowed_host)) if local or allowed_host else ()
-    processes = workers or os.cpu_count() or 1
-    settings = ServerSettings(hosts, root, tuple(cors), tuple(frame), token, rate, read_only, processes)
+    _check_names(root, [*cors, *frame], trust_proxy)
+    names = allowed_host or ([] if local else [socket.gethostname()])
+    hosts: tuple[str, ...] = (*LOOPBACK_HOSTS, *(name.lower() for name in names))
+    if "*" in allowed_host or (token and not local and not allowed_host):
+        hosts = ()  # a site that pretends to be this one does not know the token
+    settings = ServerSettings(
+        hosts=hosts,
+        any_address=not local and not allowed_host,
+        root_path=root,
+        cors=tuple(cors),
+        frames=tuple(frame),
+        token=token,
+        rate=(0 if local else _RATE) if rate is None else rate,
+        read_only=read_only,
+        proxies=tuple(trust_proxy),
+        processes=workers or os.cpu_count() or 1,
+    )
+    if not local:
+        _state_risks(settings)
     if uses_milvus(context, milvus, model):
         folder = get_data_folder() / "judgements" / collection
         target = ServeTarget(None, milvus, collection, model, folder, settings)
@@ -124,6 +163,43 @@ def serve(
         with Library.open(library) as opened:  # report an unusable library before anything is started
             target = ServeTarget(opened.folder, settings=settings)
     _run_target(target, host, port, open_page)
+
+
+def _read_token(token: str, path: Path | None) -> str:
+    """Return the token, of an option or a file; raises `BadInput` if it is too short to protect anything."""
+    if path is not None:
+        if token:
+            raise BadInput("--token-file and --token (or $EQKIN_TOKEN) exclude each other: give one of them")
+        try:
+            token = path.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise BadInput(f"--token-file {path}: cannot be read ({error})") from error
+    if (token or path) and (len(token) < _MIN_TOKEN_CHARS or not token.isascii() or not token.isprintable()):
+        raise BadInput(f"the token needs at least {_MIN_TOKEN_CHARS} letters, digits or signs of ASCII")
+    return token
+
+
+def _check_names(root: str, origins: list[str], proxies: list[str]) -> None:
+    """Raise `BadInput` if a path, an origin or the address of a proxy is not one."""
+    if not re.fullmatch(r"[\w./~-]*", root, re.ASCII):
+        raise BadInput(f"--root-path {root}: a path such as /eqkin is needed")
+    for origin in origins:
+        if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^\s;,/'\"]+", origin):
+            raise BadInput(f"{origin}: an origin such as https://example.org is needed, without a path")
+    for proxy in proxies:
+        try:
+            ipaddress.ip_network(proxy)
+        except ValueError as error:
+            raise BadInput(f"--trust-proxy {proxy}: an address or a network is needed ({error})") from error
+
+
+def _state_risks(settings: ServerSettings) -> None:
+    """Say what others can do with a server that other machines reach."""
+    if not settings.token and not settings.proxies:
+        more = "" if settings.read_only else ", send drafts and store judgements (--read-only forbids that)"
+        warn(f"anyone who reaches this server can search the library{more}")
+    if not settings.proxies:
+        warn("nothing is encrypted: in a network that others can read, use a reverse proxy with TLS (--trust-proxy)")
 
 
 def _run_target(target: ServeTarget, host: str, port: int, open_page: bool) -> None:

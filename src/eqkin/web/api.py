@@ -161,6 +161,7 @@ async def find_papers_similar_to_draft(
     k: PaperCount = 10,
 ) -> Response:
     """Find papers related to a draft by its mathematics; the draft is not kept."""
+    refuse_if_read_only(server)
     content, name = (await file.read(), file.filename or "") if file else (text.encode("utf-8", "replace"), "")
     return JsonResponse(await server.queue.run(find_for_draft, server.engine, content, name, k))
 
@@ -255,9 +256,9 @@ async def remove_judgements(params: Annotated[JudgedResult, Query()], server: St
 
 
 def refuse_if_read_only(server: ServerState) -> None:
-    """Raise `WebError` if the server stores nothing."""
+    """Raise `WebError` if the server takes nothing but searches."""
     if server.settings.read_only:
-        raise WebError(403, "read_only", "this server stores no judgements")
+        raise WebError(403, "read_only", "this server takes no judgements and no drafts")
 
 
 @router.get("/robots.txt", include_in_schema=False)

@@ -94,7 +94,8 @@ class SecurityMiddleware:
 
         try:
             path = scope["path"].removeprefix(root)
-            limit = self.limits.web_upload_bytes if path in UPLOAD_PATHS else self.limits.web_body_bytes
+            takes_files = path in UPLOAD_PATHS and not self.settings.read_only
+            limit = self.limits.web_upload_bytes if takes_files else self.limits.web_body_bytes
             self._check_request(scope, Headers(scope=scope), path, limit)
             body = _LimitedBody(receive, limit, self.limits.web_seconds)
             WAIT_FOR_DISCONNECT.set(body.wait_for_disconnect)
@@ -107,17 +108,15 @@ class SecurityMiddleware:
 
     def _check_request(self, scope: Scope, headers: Headers, path: str, limit: int) -> None:
         """Raise `WebError` if the request is not admitted."""
-        host = headers.get("host", "")
-        if not host.endswith("]"):  # an IPv6 address without a port
-            host = host.rsplit(":", 1)[0]
-        if self.settings.hosts and host.lower() not in self.settings.hosts:  # protects against DNS rebinding
+        if not self._is_known_host(headers.get("host", "").lower()):  # protects against DNS rebinding
             raise WebError(421, "misdirected_request", "this server is not known by that name (see --allowed-host)")
         if path not in _OPEN_PATHS:
             self._check_client(scope, headers, path)
-        origin = headers.get("origin", "")
-        foreign = headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
-        if scope["method"] != "GET" and foreign and not {origin, "*"} & set(self.settings.cors):
+        if scope["method"] != "GET" and self._is_foreign(headers):
             raise WebError(403, "forbidden", "other sites may not send anything here (see --cors)")
+        if "content-length" in headers and "transfer-encoding" in headers:  # a proxy may see another request in it
+            message = "Content-Length and Transfer-Encoding exclude each other"
+            raise WebError(400, "bad_request", message, headers={"Connection": "close"})
         try:
             scope["path"].encode("utf-8")
             unquote_to_bytes(scope["query_string"].replace(b"+", b" ")).decode("utf-8")
@@ -127,6 +126,26 @@ class SecurityMiddleware:
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > limit:
             raise _make_too_large_error(limit)
+
+    def _is_known_host(self, host: str) -> bool:
+        """Return whether requests may use a host, with or without a port."""
+        name = host if host.endswith("]") else host.rsplit(":", 1)[0]  # an IPv6 address has brackets
+        if not self.settings.hosts or name in self.settings.hosts:
+            return True
+        with suppress(ValueError):
+            return self.settings.any_address and bool(ipaddress.ip_address(name.strip("[]")))
+        return False
+
+    def _is_foreign(self, headers: Headers) -> bool:
+        """Return whether a script or form of another site, which is not admitted by CORS, sends the request."""
+        origin = headers.get("origin", "")
+        if {origin, "*"} & set(self.settings.cors):
+            return False
+        if "sec-fetch-site" in headers:
+            return headers["sec-fetch-site"] not in ("same-origin", "none")
+        host = origin.partition("://")[2].lower()
+        own = host == headers.get("host", "").lower() or host.rsplit(":", 1)[0] in self.settings.hosts
+        return bool(origin) and not own
 
     def _check_client(self, scope: Scope, headers: Headers, path: str) -> None:
         if self._limiter is not None and not path.startswith("/static/"):

@@ -30,7 +30,7 @@ from eqkin.mathml.prose import render_prose
 from eqkin.search.engine import SearchEngine
 from eqkin.search.local import LocalSnapshot
 from eqkin.search.results import BAND_TITLES, HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
-from eqkin.web.api import find_for_draft
+from eqkin.web.api import find_for_draft, refuse_if_read_only
 from eqkin.web.errors import WebError, find_or_404
 from eqkin.web.models import PageSearch, ReadParams, Text
 from eqkin.web.service import ServerSettings, ServerState, State
@@ -297,12 +297,14 @@ async def show_map(server: State, q: Text = "") -> Response:
 @router.get("/draft")
 async def show_draft(server: State) -> Response:
     """Show the form for a draft."""
+    refuse_if_read_only(server)
     return HTMLResponse(server.render("draft.html", name="", related=[]))
 
 
 @router.post("/draft")
 async def show_papers_similar_to_draft(server: State, file: UploadFile) -> Response:
     """Show the papers similar to a draft, which is not kept."""
+    refuse_if_read_only(server)
     content, name = await file.read(), file.filename or "the draft"
     related = await server.queue.run(find_for_draft, server.engine, content, name)
     return HTMLResponse(server.render("draft.html", name=name, related=related))

@@ -26,7 +26,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from eqkin.api import Library
-from eqkin.errors import BadInput, EqkinError
+from eqkin.errors import BadInput, EqkinError, strip_control_chars
 from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
@@ -128,10 +128,12 @@ def _exit_after(wait: Callable[[], None]) -> None:
 
 
 class HttpProtocol(H11Protocol):
-    """HTTP/1.1 that closes connections whose headers take too long to arrive."""
+    """HTTP/1.1 that closes connections whose headers, or then body, take too long to arrive."""
 
     header_seconds = LIMITS.web_header_seconds
+    body_seconds = LIMITS.web_seconds + LIMITS.web_header_seconds  # the application answers before
     _deadline: asyncio.TimerHandle | None = None
+    _state: type[h11.Sentinel] | None = None  # of the client when the deadline was set
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first headers."""
@@ -139,7 +141,7 @@ class HttpProtocol(H11Protocol):
         self._set_deadline()
 
     def data_received(self, data: bytes) -> None:
-        """Wait for the rest of the headers."""
+        """Wait for the rest."""
         super().data_received(data)
         self._set_deadline()
 
@@ -150,15 +152,42 @@ class HttpProtocol(H11Protocol):
             self._deadline.cancel()
 
     def _set_deadline(self) -> None:
-        if self.conn.their_state is not h11.IDLE and self._deadline is not None:
+        """Set a new deadline if the client has begun something else."""
+        if self.conn.their_state is self._state:
+            return
+        self._state = self.conn.their_state
+        if self._deadline is not None:
             self._deadline.cancel()
-            self._deadline = None
-        elif self.conn.their_state is h11.IDLE and self._deadline is None:
-            self._deadline = self.loop.call_later(self.header_seconds, self.transport.close)
+        seconds = {h11.IDLE: self.header_seconds, h11.SEND_BODY: self.body_seconds}.get(self._state)
+        self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.close)
 
 
-def make_config(app: FastAPI | ServeTarget, listener: socket.socket | None = None, workers: int = 1) -> uvicorn.Config:
+class LogFormatter(logging.Formatter):
+    """Formats messages without characters that control a terminal: they contain texts of strangers."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the lines of a message."""
+        return strip_control_chars(super().format(record), lines=True)
+
+
+_LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"plain": {"()": f"{__name__}.LogFormatter", "format": "%(levelname)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "plain"}},
+    "root": {"handlers": ["stderr"], "level": "WARNING"},
+}
+
+
+def make_config(
+    app: FastAPI | ServeTarget,
+    listener: socket.socket | None = None,
+    workers: int = 1,
+    proxies: tuple[str, ...] = (),
+) -> uvicorn.Config:
     """Make the configuration of a server; several workers accept from one listener.
+
+    `proxies` tell the addresses of clients in X-Forwarded-For; without any, those on this machine do.
 
     Each of these accepts one connection at a time: otherwise the first to wake would take all waiting connections.
     uvicorn has one number for both, so that the length of the queue is set again after the start.
@@ -167,6 +196,7 @@ def make_config(app: FastAPI | ServeTarget, listener: socket.socket | None = Non
         app,
         factory=isinstance(app, ServeTarget),
         workers=workers,
+        log_config=_LOGGING,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -179,11 +209,41 @@ def make_config(app: FastAPI | ServeTarget, listener: socket.socket | None = Non
         loop="asyncio",  # the one that heeds that
         callback_notify=partial(_restore_backlog, listener) if listener is not None else None,
         h11_max_incomplete_event_size=LIMITS.web_header_bytes,
+        forwarded_allow_ips=list(proxies) or None,
     )
 
 
 async def _restore_backlog(listener: socket.socket) -> None:
     listener.listen(_BACKLOG)
+
+
+class Supervisor(Multiprocess):
+    """uvicorn's supervisor of several processes, which says when all of them answer for the first time."""
+
+    def __init__(self, config: uvicorn.Config, listener: socket.socket, ready: Callable[[], None]) -> None:
+        super().__init__(config, [listener])
+        self._ready: Callable[[], None] | None = ready
+
+    def keep_subprocess_alive(self) -> None:
+        """Start processes again that have ended."""
+        super().keep_subprocess_alive()
+        if self._ready is not None and all(process.is_ready() for process in self.processes):
+            self._ready()
+            self._ready = None
+
+
+class SingleServer(uvicorn.Server):
+    """uvicorn's server in this process, which says when it answers."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start to accept connections."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
 
 
 def run_server(target: ServeTarget, listener: socket.socket, ready: Callable[[], None]) -> None:
@@ -205,9 +265,7 @@ def run_server(target: ServeTarget, listener: socket.socket, ready: Callable[[],
         app = stack.enter_context(target.open_app(prepare=True))
         if workers > 1:
             stack.close()
-            ready()
-            Multiprocess(make_config(target, listener, workers), [listener]).run()
+            Supervisor(make_config(target, listener, workers, target.settings.proxies), listener, ready).run()
         else:
             stack.enter_context(threadpool_limits(1))
-            ready()
-            uvicorn.Server(make_config(app)).run([listener])
+            SingleServer(make_config(app, proxies=target.settings.proxies), ready).run([listener])

@@ -84,12 +84,14 @@ class ServerSettings:
     """Who may reach a server, and under which names."""
 
     hosts: tuple[str, ...] = LOOPBACK_HOSTS  # host names that requests may use; empty: any
+    any_address: bool = False  # requests may also use an IP address as the host
     root_path: str = ""  # path under which a proxy shows the server, as in "/eqkin"
     cors: tuple[str, ...] = ()  # origins whose scripts may use the HTTP interface; "*": any
     frames: tuple[str, ...] = ()  # origins that may show the page in a frame
     token: str = ""  # what clients must know
     rate: int = 0  # requests per minute of one address; 0: any number
-    read_only: bool = False  # refuse judgements
+    read_only: bool = False  # refuse judgements and drafts
+    proxies: tuple[str, ...] = ()  # addresses and networks of proxies whose X-Forwarded-For is believed
     processes: int = 1  # number of server processes
 
 
