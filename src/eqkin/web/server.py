@@ -133,7 +133,7 @@ class HttpProtocol(H11Protocol):
     header_seconds = LIMITS.web_header_seconds
     body_seconds = LIMITS.web_seconds + LIMITS.web_header_seconds  # the application answers before
     _deadline: asyncio.TimerHandle | None = None
-    _state: type[h11.Sentinel] | None = None  # of the client when the deadline was set
+    _state: object = None  # of the client when the deadline was set
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the first headers."""
@@ -158,7 +158,7 @@ class HttpProtocol(H11Protocol):
         self._state = self.conn.their_state
         if self._deadline is not None:
             self._deadline.cancel()
-        seconds = {h11.IDLE: self.header_seconds, h11.SEND_BODY: self.body_seconds}.get(self._state)
+        seconds = {h11.IDLE: self.header_seconds, h11.SEND_BODY: self.body_seconds}.get(self.conn.their_state)
         self._deadline = None if seconds is None else self.loop.call_later(seconds, self.transport.close)
 
 
