@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from eqkin import Library
 from eqkin.errors import BadInput, StorageFailed
 from eqkin.executor import LocalExecutor, WorkerEnvironmentError
 
@@ -59,6 +60,59 @@ def test_workers_that_die_while_starting_are_an_error_instead_of_a_hang() -> Non
         list(executor.map(_DiesOnArrival(), range(5), on_failure=_describe))
 
 
+_UNGUARDED = """
+from pathlib import Path
+from eqkin import Library
+from eqkin.executor import LocalExecutor
+
+with Library.open(Path("library"), create=True) as library:
+    library.add("papers", executor=LocalExecutor(2, warm_up_seconds=0.0))
+"""
+
+_KILLED = """
+import multiprocessing, sys
+from multiprocessing import resource_tracker
+from pathlib import Path
+from eqkin.executor import LocalExecutor
+
+if __name__ == "__main__":
+    resource_tracker.ensure_running()
+    Path("python").write_text("#!/bin/sh\\nkill -9 $$\\n")
+    Path("python").chmod(0o700)
+    multiprocessing.set_executable(str(Path("python").resolve()))
+    sys.argv += [f"argument {number}" for number in range(20_000)]  # more than a pipe holds
+    list(LocalExecutor(2, warm_up_seconds=0.0).map(abs, range(40), on_failure=max))
+"""
+
+
+def _run_script(folder: Path, code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    script = folder / "script.py"
+    script.write_text(code)
+    return subprocess.run(
+        [sys.executable, script], cwd=folder, env={**os.environ, **environment},
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+
+
+def test_script_without_a_main_guard_ends_in_an_error_and_frees_the_library(tmp_path: Path) -> None:
+    (tmp_path / "papers").mkdir()
+    for number in range(3):
+        (tmp_path / "papers" / f"{number}.tex").write_text(r"\[a=b\]")
+    ended = _run_script(tmp_path, _UNGUARDED)
+    assert ended.returncode == 1
+    assert '`if __name__ == "__main__":`' in ended.stderr.splitlines()[-1]
+    with Library.open(tmp_path / "library") as library:
+        report = library.add(str(tmp_path / "papers"))
+        assert report.papers + report.unchanged == 3
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs a shell")
+def test_worker_killed_while_it_starts_is_an_error_instead_of_a_hang(tmp_path: Path) -> None:
+    ended = _run_script(tmp_path, _KILLED)
+    assert ended.returncode == 1
+    assert "no worker process could be started" in ended.stderr.splitlines()[-1]
+
+
 _SHORT_WORK = """
 from eqkin.executor import LocalExecutor
 
@@ -69,12 +123,9 @@ if __name__ == "__main__":
 
 
 def test_workers_that_start_too_late_end_silently(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(_SHORT_WORK)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    environment = {**os.environ, "TMPDIR": str(temporary)}
-    ended = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=True)
+    ended = _run_script(tmp_path, _SHORT_WORK, TMPDIR=str(temporary))
     assert (ended.stdout, ended.stderr) == ("True\n", "")
     assert list(temporary.iterdir()) == []
 

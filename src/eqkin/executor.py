@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -215,6 +216,9 @@ class _FunctionPool:
         # A fresh interpreter each: V8 and threads do not survive a fork.
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(jobs, context, initializer=_prepare_worker, initargs=(self._file,))
+        # Workers are sent the command line through a pipe. One that dies while it starts would leave this process
+        # waiting for ever to write the rest of a long one.
+        arguments, sys.argv = sys.argv, sys.argv[:1]
         try:
             self._pool.submit(os.getpid).result()
         except BaseException as error:
@@ -225,6 +229,8 @@ class _FunctionPool:
                     '`if __name__ == "__main__":`'
                 ) from error
             raise
+        finally:
+            sys.argv = arguments
 
     def submit(self, task: Any) -> Future[Any]:
         try:
