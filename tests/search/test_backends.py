@@ -270,7 +270,7 @@ def test_snapshot_leaves_out_or_reports_missing_equations(snapshot):
     assert set(snapshot.get_refs([known, unknown])) == set(snapshot.get_records([known, unknown])) == {known}
     assert set(snapshot.get_papers(["atlas:probability", "gone"])) == {"atlas:probability"}
     assert snapshot.list_keys(["gone"]).tolist() == []
-    for ask in (snapshot.get_vectors, snapshot.get_trees, snapshot.get_operators):
+    for ask in (snapshot.get_vectors, snapshot.get_trees, snapshot.get_nodes, snapshot.get_operators):
         assert len(ask(np.zeros(0, np.int64))) == 0
         with pytest.raises(NoSuchEquation):
             ask(np.array([known, unknown]))

@@ -70,7 +70,7 @@ def test_search_returns_candidates_by_relevance(engine, forest, units, query):
 
 def test_search_reads_references_vectors_and_trees_once(engine, monkeypatch):
     calls = Counter()
-    for name in ("get_refs", "get_vectors", "get_trees", "get_records"):
+    for name in ("get_refs", "get_vectors", "get_nodes", "get_records"):
         original = getattr(LocalSnapshot, name)
 
         def counted(self, *given, name=name, original=original):
@@ -79,7 +79,7 @@ def test_search_reads_references_vectors_and_trees_once(engine, monkeypatch):
 
         monkeypatch.setattr(LocalSnapshot, name, counted)
     assert len(engine.search(WAVE, text="quokka", explain=True).hits) == 10
-    assert calls == {"get_refs": 1, "get_vectors": 1, "get_trees": 1, "get_records": 1}
+    assert calls == {"get_refs": 1, "get_vectors": 1, "get_nodes": 1, "get_records": 1}
 
 
 def test_search_puts_copies_first_whatever_their_spacing(engine):

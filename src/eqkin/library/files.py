@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -114,11 +116,19 @@ class LibraryFiles:
 
     def get_tree(self, number: int) -> Node:
         """Return the tree with a number; raises `TreeNotFound`."""
+        return self.get_nodes([number])[0]
+
+    def get_nodes(self, numbers: Iterable[int]) -> list[Node]:
+        """Return the trees with these numbers as nodes, in that order; raises `TreeNotFound`."""
         with self.translate_errors():
-            for first, forest in self.open_segments():
-                if first <= number < first + len(forest):
-                    return to_node(forest, number - first)
-        raise TreeNotFound(f"the library has no tree {number}")
+            segments = self.open_segments()
+            nodes = []
+            for number in numbers:
+                at = bisect_right(segments, number, key=itemgetter(0)) - 1
+                if at < 0 or number >= segments[at][0] + len(segments[at][1]):
+                    raise TreeNotFound(f"the library has no tree {number}")
+                nodes.append(to_node(segments[at][1], number - segments[at][0]))
+        return nodes
 
     def get_trees(self, numbers: npt.NDArray[np.int64]) -> Forest:
         """Return the trees with these numbers, in that order; raises `TreeNotFound`."""

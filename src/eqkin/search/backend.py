@@ -113,6 +113,9 @@ class Snapshot(Protocol):
     def get_trees(self, keys: Keys) -> Forest:
         """Return trees, in the order of the keys; raises `NoSuchEquation`."""
 
+    def get_nodes(self, keys: Iterable[int]) -> list[Node]:
+        """Return trees as nodes, in the order of the keys; raises `NoSuchEquation`."""
+
     def get_operators(self, keys: Keys) -> OperatorForest:
         """Return operator trees, in the order of the keys; raises `NoSuchEquation`."""
 

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from eqkin.search.backend import EquationRef, Floats, Keys, Snapshot
 from eqkin.search.features import QueryTerms
 from eqkin.search.wildcards import Pattern
-from eqkin.trees.mathml import Node, to_node
+from eqkin.trees.mathml import Node
 from eqkin.trees.operators import OperatorForest
 from eqkin.trees.terms import Terms
 
@@ -73,6 +74,12 @@ class CandidateSet:
     def __len__(self) -> int:
         return len(self.refs)
 
+    def get_text_scores(self, keys: Keys) -> npt.NDArray[np.float64]:
+        """Return how well the text around equations matches; 0 for unknown ones."""
+        if not self.text_scores:
+            return np.zeros(len(keys))
+        return np.array([self.text_scores.get(key, 0.0) for key in keys.tolist()], np.float64)
+
     @property
     def operators(self) -> OperatorForest:
         """Operator trees of the candidates that are ranked by all features; raises `NoSuchEquation`."""
@@ -115,8 +122,8 @@ class CandidateSet:
         """Read the trees of some candidates in one request, except those already read; raises `NoSuchEquation`."""
         missing = [row for row in rows if row not in self._nodes]
         if missing:
-            forest = self._snapshot.get_trees(np.array([self.refs[row].key for row in missing], np.int64))
-            self._nodes |= {row: to_node(forest, at) for at, row in enumerate(missing)}
+            nodes = self._snapshot.get_nodes([self.refs[row].key for row in missing])
+            self._nodes |= dict(zip(missing, nodes, strict=True))
 
     def get_node(self, row: int) -> Node:
         """Return the tree of a candidate; raises `NoSuchEquation`."""

@@ -444,11 +444,10 @@ def _build_short_hits(
     snapshot: Snapshot, chosen: Mapping[int, Candidate], papers: Mapping[str, PaperRecord]
 ) -> dict[int, Hit]:
     """Build hits without the text around equations, which takes the longest to read, and without their relation."""
-    forest = snapshot.get_trees(np.array(list(chosen), np.int64))
     hits = {}
-    for at, (key, each) in enumerate(chosen.items()):
+    for (key, each), node in zip(chosen.items(), snapshot.get_nodes(list(chosen)), strict=True):
         if each.ref.paper in papers:
-            mathml, paper = to_mathml(to_node(forest, at)), papers[each.ref.paper]
+            mathml, paper = to_mathml(node), papers[each.ref.paper]
             equation = EquationRecord(each.ref.name, key, each.ref.latex, mathml, "", "", "", "", paper)
             hits[key] = Hit(equation, each.score, each.similarity, each.text_score)
     return hits

@@ -38,6 +38,8 @@ _REOPEN_PAUSE_FACTOR = 4.0  # times as long as a large index took to open it is 
 _MAX_CACHED_FILTERS = 32
 _MAX_CACHED_TREES = 8_000_000  # in all cached filters together
 _MAX_SAME_FORM = 20_000  # equations of one form; more are not counted: a form as frequent as that is one letter
+_MAX_CACHED_REFS = 20_000
+_MAX_REFS_CACHED_AT_ONCE = 2_000
 MAX_SECTIONS = 300  # best matches of a text
 _MAX_TEXT_EQUATIONS = 3_000  # in these sections
 
@@ -157,8 +159,20 @@ class LocalSnapshot:
 
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Return references to equations."""
-        with self.library.translate_errors():
-            return records.get_refs(self.library, keys)
+        wanted, generation = list(keys), self.library.read_generation()
+        known, cached = self._backend.refs
+        if known != generation or len(cached) > _MAX_CACHED_REFS:
+            cached = {}
+            self._backend.refs = generation, cached
+        missing = [key for key in wanted if key not in cached]
+        found = {}
+        if missing:
+            with self.library.translate_errors():
+                found = records.get_refs(self.library, missing)
+        refs = {key: ref for key in wanted if (ref := found.get(key) or cached.get(key)) is not None}
+        if len(found) <= _MAX_REFS_CACHED_AT_ONCE:
+            cached.update(found)
+        return refs
 
     def get_vectors(self, keys: Keys) -> Floats:
         """Return unit vectors; raises `NoSuchEquation`."""
@@ -171,6 +185,13 @@ class LocalSnapshot:
         """Return trees; raises `NoSuchEquation`."""
         try:
             return self.library.get_trees(keys)
+        except TreeNotFound as error:
+            raise NoSuchEquation(str(error)) from error
+
+    def get_nodes(self, keys: Iterable[int]) -> list[Node]:
+        """Return trees as nodes; raises `NoSuchEquation`."""
+        try:
+            return self.library.get_nodes(keys)
         except TreeNotFound as error:
             raise NoSuchEquation(str(error)) from error
 
@@ -273,6 +294,7 @@ class LocalBackend:
         self.folder: Path = get_folder(library)
         self.model: str = model
         self.max_sections: int = max_sections
+        self.refs: tuple[int, dict[int, EquationRef]] = 0, {}  # generation of the library, references to equations
         self._free: deque[LibraryFiles] = deque()
         self._view: IndexView | None = None
         self._opening = threading.Lock()

@@ -11,6 +11,7 @@ weight of the text is a choice, not learned.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +32,14 @@ _NAMED_SCORE = 0.9  # least score of an equation with the name that was asked fo
 _BLOCK_FORMULAS = 20_000  # formulas of a collection whose features are in memory together
 
 Floats = npt.NDArray[np.float32]
+Scores = npt.NDArray[np.floating[Any]]
 
 
-def combine_scores(relevance: float, text_score: float, *, formula: bool, text: bool) -> float:
-    """Compute the score a list is sorted by, in [0, 1], for a query with a formula, text, or both."""
+def combine_scores(relevance: Scores, text_scores: Scores, *, formula: bool, text: bool) -> Scores:
+    """Compute the scores a list is sorted by, in [0, 1], for a query with a formula, text, or both."""
     if formula and text:
-        return (1 - TEXT_WEIGHT) * relevance + TEXT_WEIGHT * text_score
-    return relevance if formula else text_score
+        return (1 - TEXT_WEIGHT) * relevance + TEXT_WEIGHT * text_scores
+    return relevance if formula else text_scores
 
 
 def rerank(
@@ -59,17 +61,14 @@ def rerank(
         relevance = weight_similarities(similarities, formula.known)
         if query.pattern is not None:
             relevance = rank_matches_first(relevance, query.pattern, candidates.operators, range(len(candidates)))
-    ranked = []
-    for row, (ref, cosine, relevant) in enumerate(
-        zip(candidates.refs, cosines.tolist(), relevance.tolist(), strict=True)
-    ):
-        text_score = candidates.text_scores.get(ref.key, 0.0)
-        score = combine_scores(relevant, text_score, formula=query is not None, text=text)
-        if named:
-            score = _NAMED_SCORE + (1 - _NAMED_SCORE) * score if ref.key in named else _NAMED_SCORE * score
-        ranked.append(Candidate(ref, row, cosine, text_score, score))
-    ranked.sort(key=lambda candidate: (-candidate.score, -candidate.similarity, candidate.ref.key))
-    return ranked
+    text_scores = candidates.get_text_scores(candidates.keys)
+    scores = combine_scores(relevance.astype(np.float64), text_scores, formula=query is not None, text=text)
+    if named:
+        is_named = np.isin(candidates.keys, list(named))
+        scores = np.where(is_named, _NAMED_SCORE + (1 - _NAMED_SCORE) * scores, _NAMED_SCORE * scores)
+    order = np.lexsort((candidates.keys, -cosines, -scores)).tolist()
+    columns = cosines.tolist(), text_scores.tolist(), scores.tolist()
+    return [Candidate(candidates.refs[row], row, *(column[row] for column in columns)) for row in order]
 
 
 def compare_collections(queries: Forest, query_vectors: Floats, formulas: Forest, vectors: Floats) -> Floats:

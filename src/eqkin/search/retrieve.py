@@ -81,7 +81,7 @@ def retrieve(
     first = settings.vector_weight * (vectors @ query.vector) + pool.get_scores(keys)
     if options.text:
         text = np.array([text_scores.get(key, 0.0) for key in keys.tolist()])
-        first = np.array([combine_scores(*pair, formula=True, text=True) for pair in zip(first, text, strict=True)])
+        first = combine_scores(first, text, formula=True, text=True)
         only_text = np.flatnonzero(~np.isin(keys, [*pool.keys, *named]))
         order = np.argsort(-first[only_text], kind="stable")[settings.text_candidates :]
         kept = np.setdiff1d(np.arange(len(keys)), only_text[order])

@@ -84,7 +84,7 @@ class Forest:
     def select(self, indices: Sequence[int] | Places) -> Forest:
         """Return a forest of the trees at `indices`, in that order, with only the strings they use."""
         indices = np.asarray(indices, dtype=np.int64)
-        sizes = self.sizes[indices]
+        sizes = self.offsets[indices + 1] - self.offsets[indices]
         offsets = np.concatenate(([0], np.cumsum(sizes)))
         nodes = np.repeat(self.offsets[:-1][indices] - offsets[:-1], sizes) + np.arange(offsets[-1])
         tags, tag = _compact_strings(self.tags, self.tag[nodes])

@@ -44,7 +44,7 @@ NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  
 _UNSAFE_VALUE = re.compile(r"[<>&\"'`\x00-\x1f\ud800-\udfff\ufffe\uffff]|url\(|javascript:|expression\(", re.IGNORECASE)
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     """One element of presentation MathML."""
 
@@ -181,6 +181,11 @@ def to_forest(root: Node) -> Forest:
     return builder.build()
 
 
+@lru_cache(1_000)
+def _read_attributes(lines: str) -> dict[str, str]:
+    return dict(line.split("=", 1) for line in lines.split("\n"))
+
+
 def to_node(forest: Forest, index: int) -> Node:
     """Return the tree at `index` of a forest as nodes."""
     start, end = int(forest.offsets[index]), int(forest.offsets[index + 1])
@@ -188,7 +193,7 @@ def to_node(forest: Forest, index: int) -> Node:
     columns = (column[start:end].tolist() for column in (forest.tag, forest.attribute, forest.text))
     for tag, attribute, text in zip(*columns, strict=True):
         lines = forest.attributes[attribute]
-        attributes = dict(line.split("=", 1) for line in lines.split("\n")) if lines else {}
+        attributes = _read_attributes(lines).copy() if lines else {}
         nodes.append(Node(forest.tags[tag], attributes, forest.texts[text]))
     following = 1
     for node, count in zip(nodes, forest.n_children[start:end].tolist(), strict=True):

@@ -187,6 +187,11 @@ class MilvusSnapshot:
         records = self._fetch_records(wanted)
         return decode_trees(records[key]["tree"] for key in self._check_found(wanted, records))
 
+    def get_nodes(self, keys: Iterable[int]) -> list[Node]:
+        """Return trees as nodes; raises `NoSuchEquation`."""
+        forest = self.get_trees(np.array(list(keys), np.int64))
+        return [to_node(forest, at) for at in range(len(forest))]
+
     def get_operators(self, keys: Keys) -> OperatorForest:
         """Return operator trees, parsed now; raises `NoSuchEquation`."""
         return parse_operators(self.get_trees(keys))
