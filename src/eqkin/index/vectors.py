@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -112,12 +113,27 @@ class TreeRows:
 
     def get_trees(self, rows: Integers) -> Integers:
         """Return the trees of some rows."""
-        part = np.searchsorted(self.starts, rows, "right") - 1
         found = np.empty(len(rows), np.int64)
-        for number in np.unique(part):
-            here = part == number
-            found[here] = self.parts[number][rows[here] - self.starts[number]]
+        for number, inside, places in self.iter_parts(rows):
+            found[places] = self.parts[number][inside]
         return found
+
+    def iter_parts(self, rows: Integers) -> Iterator[tuple[int, Integers, slice | Integers]]:
+        """Yield the segments that have some of the rows: number, rows within it, places in `rows`."""
+        if len(self.parts) == 1:
+            yield 0, rows, slice(None)
+            return
+        ascending = bool((rows[1:] >= rows[:-1]).all())
+        bounds = np.searchsorted(rows, self.starts).tolist() if ascending else []
+        for number, (start, stop) in enumerate(pairwise(self.starts.tolist())):
+            places: slice | Integers
+            if ascending:
+                places = slice(bounds[number], bounds[number + 1])
+            else:
+                places = np.flatnonzero((rows >= start) & (rows < stop))
+            inside = rows[places] - start
+            if len(inside):
+                yield number, inside, places
 
     def find_rows(self, trees: Integers) -> Integers:
         """Return the rows of trees, all of which must be there."""
@@ -212,11 +228,11 @@ class VectorSegment:
         cosines = np.empty((len(queries), count), np.float32)
         for at in range(0, count, _CACHED_VECTORS):
             block = slice(at, at + _CACHED_VECTORS)
-            chosen = block if rows is None else rows[block]
-            part = queries @ self.codes[chosen].astype(np.float32).T
-            part *= self.scale[chosen]
-            part += shared[:, self.cell[chosen]]
-            cosines[:, block] = part
+            codes = self.codes[block] if rows is None else self.codes.take(rows[block], axis=0)
+            np.matmul(queries, codes.astype(np.float32).T, out=cosines[:, block])
+        chosen = slice(None) if rows is None else rows
+        cosines *= self.scale[chosen].astype(np.float32)
+        cosines += shared.take(self.cell[chosen], axis=1)
         return cosines
 
 
@@ -264,10 +280,8 @@ class VectorFiles:
     def take(self, rows: Integers) -> Floats:
         """Return the vectors of some rows."""
         vectors = np.empty((len(rows), self.dimensions), np.float32)
-        part = np.searchsorted(self.rows.starts, rows, "right") - 1
-        for number in np.unique(part):
-            here = part == number
-            vectors[here] = self._parts[number].decode(rows[here] - self.rows.starts[number])
+        for number, inside, places in self.rows.iter_parts(rows):
+            vectors[places] = self._parts[number].decode(inside)
         return vectors
 
     def compute_cosines(self, queries: Floats, rows: Integers | None = None) -> Floats:
@@ -275,11 +289,9 @@ class VectorFiles:
         if rows is None:
             parts = [part.compute_cosines(queries) for part in self._parts]
             return np.concatenate([np.zeros((len(queries), 0), np.float32), *parts], axis=1)
-        part = np.searchsorted(self.rows.starts, rows, "right") - 1
         cosines = np.empty((len(queries), len(rows)), np.float32)
-        for number in np.unique(part):
-            here = part == number
-            cosines[:, here] = self._parts[number].compute_cosines(queries, rows[here] - self.rows.starts[number])
+        for number, inside, places in self.rows.iter_parts(rows):
+            cosines[:, places] = self._parts[number].compute_cosines(queries, inside)
         return cosines
 
     def iter_blocks(self, start: int = 0, end: int | None = None) -> Iterator[tuple[Integers, Floats]]:

@@ -46,14 +46,15 @@ class OperatorParser:
             forest: Presentation trees.
             canonical: Unify equivalent notations (`a/b` and a fraction, `x^{1/2}` and a root, `a > b` and `b < a`).
         """
-        return OperatorForest.concatenate(list(self._iter_answers(forest, canonical)))
+        answers = list(self._iter_answers(forest, canonical))
+        return answers[0] if len(answers) == 1 else OperatorForest.concatenate(answers)
 
     def _iter_answers(self, forest: Forest, canonical: bool) -> Iterator[OperatorForest]:
         first = 0
         while first < len(forest):
             room = int(np.searchsorted(forest.offsets, forest.offsets[first] + _BATCH_NODES, "right")) - 1
             end = max(first + 1, room)
-            batch = forest.select(np.arange(first, end))
+            batch = forest if end - first == len(forest) else forest.select(np.arange(first, end))
             try:
                 yield self._call(batch, canonical)
             except (
