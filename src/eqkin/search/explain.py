@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from itertools import accumulate
 
 from eqkin.limits import check_cancelled
 from eqkin.search.results import Pairing
@@ -74,7 +75,9 @@ class _Explainer:
     def __init__(self, query: Node, operators: OperatorForest) -> None:
         self._root, self._forms = query, operators.forms[operators.form_offsets[0]].tolist()
         self._tree = OperatorTree(operators)
-        self._signs = _list_signs(query)
+        self._signs = list(_iter_signs(query))
+        while len(self._signs) > 1 and self._signs[-1] in _FINAL_PUNCTUATION:
+            self._signs.pop()
         self._wildcards = find_wildcards(query)
 
     @cached_property
@@ -104,7 +107,8 @@ class _Explainer:
         match = match_trees(ours, tree)
         if ours.is_open[0]:
             return ("" if match is None else "same" if match.whole else "contains"), match
-        if self._signs == _list_signs(hit):
+        signs = _iter_signs(hit)
+        if all(sign == next(signs, "") for sign in self._signs) and _FINAL_PUNCTUATION.issuperset(signs):
             return "same", match
         if (match is not None and match.whole) or same_forms & {"canonical", "weak"}:
             return "rewritten", match
@@ -142,24 +146,20 @@ def _read_sign(tag: str, text: str) -> str:
     return "" if is_silent(tag, text, exact=True) else normalise_text(text, exact=True)
 
 
-def _list_signs(root: Node) -> list[str]:
-    """List what a formula shows, without spaces, styles and the punctuation at its end."""
-    signs: list[str] = []
+def _iter_signs(root: Node) -> Iterator[str]:
+    """Yield what a formula shows, without spaces and styles."""
     stack: list[Node | str] = [root]
     while stack:
         node = stack.pop()
         if isinstance(node, str):
-            signs.append(node)
+            yield node
         elif node.children:
-            row = node.tag in ROW_TAGS
-            stack += [] if row else [")"]
+            if node.tag not in ROW_TAGS:
+                yield f"{normalise_tag(node.tag)}("
+                stack.append(")")
             stack += reversed(node.children)
-            signs += [] if row else [f"{normalise_tag(node.tag)}("]
         elif sign := _read_sign(node.tag, node.text):
-            signs.append(sign)
-    while len(signs) > 1 and signs[-1] in _FINAL_PUNCTUATION:
-        signs.pop()
-    return signs
+            yield sign
 
 
 def _list_changes(ours: OperatorTree, theirs: OperatorTree, match: OperatorMatch) -> tuple[str, ...]:
@@ -230,6 +230,8 @@ class _Presentation:
                 self.texts.append(text)
             ends[number] = len(self.leaves)
         self.spans = list(zip(starts, ends, strict=True))
+        nesting = [(text in _OPENING) - (text in _CLOSING) for text in self.texts]
+        self._depths = [0, *accumulate(nesting)]  # brackets that are open before each leaf, and after the last
         self._extents: list[tuple[int, int]] = []
         self._names: set[int] = set()
 
@@ -255,7 +257,8 @@ class _Presentation:
         extents += [(0, 0)] * (len(tree.labels) - known)
         for node in range(len(extents) - 1, known - 1, -1):
             span = self.get_span(node)
-            parts = [extent for child in tree.children[node] if (extent := extents[child])[0] < extent[1]]
+            below = tree.children[node]
+            parts = [extent for child in below if (extent := extents[child])[0] < extent[1]] if below else []
             if span[0] < span[1]:
                 grouped = self.nodes[self.find_node(node)].tag in _GROUP_TAGS
                 if grouped and self.texts[span[0]] in _OPENING:
@@ -286,15 +289,11 @@ class _Presentation:
 
     def _balance(self, start: int, end: int) -> tuple[int, int]:
         """Extend leaves to the brackets that close those opened among them."""
-        inside = self.texts[start:end]
-        depth = sum(text in _OPENING for text in inside) - sum(text in _CLOSING for text in inside)
-        for leaf in range(end, len(self.leaves)):
-            if depth <= 0:
-                break
-            depth += (self.texts[leaf] in _OPENING) - (self.texts[leaf] in _CLOSING)
-            if depth <= 0:
-                return start, leaf + 1
-        return start, end
+        depths = self._depths
+        if depths[end] <= depths[start]:
+            return start, end
+        closed = (leaf for leaf in range(end + 1, len(depths)) if depths[leaf] <= depths[start])
+        return start, next(closed, end)
 
     def list_maximal_nodes(self, leaves: set[int]) -> list[int]:
         """List the nodes whose leaves are all among these, without those below them."""

@@ -121,11 +121,13 @@ class StoredLabels(Sequence[str]):
     def __getitem__(self, index: int | slice) -> str | list[str]:
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(len(self)))]
-        if index not in self._names:
+        name = self._names.get(index)
+        if name is None:
             at = range(len(self))[index]
             start = int(self._ends[at - 1]) if at else 0
-            self._names[index] = self._text[start : int(self._ends[at])].tobytes().decode("utf-8", "surrogatepass")
-        return self._names[index]
+            name = self._text[start : int(self._ends[at])].tobytes().decode("utf-8", "surrogatepass")
+            self._names[index] = name
+        return name
 
     @classmethod
     def concatenate(cls, parts: Sequence[Mapping[str, npt.NDArray[Any]]]) -> StoredLabels:
