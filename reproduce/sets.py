@@ -24,11 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.api import Library
-from eqkin.evaluation.compare import compare
 from eqkin.evaluation.context import ExperimentContext
 from eqkin.evaluation.formulas import FormulaSet, NamedFormulas
 from eqkin.evaluation.judged import JudgedSet
 from eqkin.evaluation.labelled import LabelledSet, compute_labelled_difference, measure_labelled, read_labelled
+from eqkin.evaluation.scores import score_systems
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.systems.networks import EngineSystem
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow, format_score
@@ -149,7 +149,7 @@ def _measure_task(
     keys: Sequence[str],
     groups: Sequence[str] | None = None,
 ) -> list[SetMeasure]:
-    scores = compare(
+    scores = score_systems(
         systems, task.topics, task.formulas, task.qrels, task.measures,
         context=context, experiment="judged", excluded=task.excluded,
     )  # fmt: skip

@@ -29,9 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.compare import TIE_SEED, SystemScores, make_differences_table, summarize
 from eqkin.evaluation.context import HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext
 from eqkin.evaluation.formulas import FormulaSet
+from eqkin.evaluation.scores import TIE_SEED, SystemScores, make_differences_table, summarize
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
 from eqkin.library import LibraryFiles

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.encoder.encoder import Encoder
-from eqkin.evaluation.compare import COMPLETE_DEPTH, TIE_SEED
 from eqkin.evaluation.formulas import Float32s, FormulaSet, normalize_rows
 from eqkin.evaluation.judged import JudgedSet
 from eqkin.evaluation.labelled import LabelledSet, score_labels
 from eqkin.evaluation.measures import MIN_RELEVANT_GRADE
+from eqkin.evaluation.scores import COMPLETE_DEPTH, TIE_SEED
 from eqkin.evaluation.tables import Table, TableColumn, TableRow
 from eqkin.library import LibraryFiles
 from eqkin.mathml.operators import parse_operators

@@ -293,10 +293,22 @@ def test_interrupted_judged_says_that_work_is_kept(tmp_path, monkeypatch):
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("eqkin.evaluation.judged.compare", stop)
+    monkeypatch.setattr("eqkin.evaluation.experiment.score_systems", stop)
     ended = eqkin("evaluate", "judged", judged_folder(tmp_path / "ours"), "--systems", "paper", "--out", tmp_path)
     assert ended.code == 130
     assert "the same command continues it" in ended.err
+
+
+def test_results_of_several_commands_are_shown_together(tmp_path):
+    (tmp_path / "theirs.txt").write_text(PERFECT)
+    folder, out = judged_folder(tmp_path / "tiny"), ["--out", tmp_path / "out", "--json"]
+    eqkin("evaluate", "judged", folder, "--systems", "tfidf-latex", "--save-runs", "--small", *out)
+    eqkin("evaluate", "judged", folder, "--systems", "", "--run", tmp_path / "theirs.txt", *out)
+    (found,) = eqkin("evaluate", "results", "--baseline", "theirs", *out).json
+    assert list(rows_of(found, found["experiment"])) == ["theirs", "TF-IDF, 1-3-grams of LaTeX"]
+    assert (tmp_path / "out" / "runs" / "tiny" / "tfidf-latex.txt").read_text().count(" Q0 ") == 8
+    ended = eqkin("evaluate", "results", "--out", tmp_path / "nothing")
+    assert ended.code == 3 and "no results" in ended.err
 
 
 def test_judged_compares_runs_without_systems(tmp_path):

@@ -9,7 +9,8 @@ import pytest
 from eqkin.errors import BadInput
 from eqkin.evaluation.cache import ResultCache
 from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
-from eqkin.evaluation.judged import JudgedSet, read_published, read_qrels, read_run, run_judged
+from eqkin.evaluation.experiment import run_judged
+from eqkin.evaluation.judged import JudgedSet, read_published, read_qrels, read_run
 from eqkin.evaluation.systems.networks import EngineSystem
 from eqkin.evaluation.tables import MEASURED, PAPER, PUBLISHED, ExperimentResult, Score, TableRow
 from tests.evaluation.small_systems import Characters, Sizes
@@ -128,7 +129,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> ExperimentResult:
     messages: list[str] = []
     context = ExperimentContext(ResultCache(base / "store"), SMALL_SCALE, log=messages.append)
     judged = JudgedSet.read(folder)
-    found = run_judged(context, [Sizes(), Characters()], judged, runs={"Their run": read_run(run)})
+    found, _ = run_judged(context, [Sizes(), Characters()], judged, runs={"Their run": read_run(run)})
     assert len(messages) == 2
     return found
 
@@ -162,7 +163,7 @@ def test_judged_differences_have_intervals_and_p_values(result):
 def test_judged_notes_systems_tuned_on_the_set(tmp_path, name, noted):
     system = Characters()
     system.tuned_on = ("demo",)
-    found = run_judged(
+    found, _ = run_judged(
         ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE),
         [system, Sizes()],
         JudgedSet.read(_folder(tmp_path / name)),
@@ -183,7 +184,7 @@ def test_judged_topics_table_and_facts(result):
 
 
 def test_judged_engine_finds_related_formulas(tmp_path):
-    found = run_judged(
+    found, _ = run_judged(
         ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE),
         [EngineSystem()],
         JudgedSet.read(_folder(tmp_path / "set")),
@@ -194,6 +195,8 @@ def test_judged_engine_finds_related_formulas(tmp_path):
 
 def test_judged_notes_engine_on_its_development_set(tmp_path):
     context = ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE)
-    found = run_judged(context, [EngineSystem(), Sizes()], JudgedSet.read(_folder(tmp_path / EngineSystem.tuned_on[0])))
+    found, _ = run_judged(
+        context, [EngineSystem(), Sizes()], JudgedSet.read(_folder(tmp_path / EngineSystem.tuned_on[0]))
+    )
     assert [text.partition(":")[0] for text in found.notes] == ["eqkin"]
-    assert not run_judged(context, [EngineSystem(), Sizes()], JudgedSet.read(_folder(tmp_path / "another"))).notes
+    assert not run_judged(context, [EngineSystem(), Sizes()], JudgedSet.read(_folder(tmp_path / "another")))[0].notes

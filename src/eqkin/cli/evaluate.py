@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from eqkin.evaluation.context import ExperimentContext
     from eqkin.evaluation.systems.base import System
     from eqkin.evaluation.tables import ExperimentResult
-    from eqkin.training.data import Corpus
 
 CacheFolder = Annotated[
     Path,
@@ -117,7 +116,13 @@ def labelled(
 
 @app.command()
 def judged(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with topics.tsv, formulas.tsv and qrels.txt.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR|irds:NAME",
+            help="Folder with topics.tsv, formulas.tsv and qrels.txt, or of ARQMath or NTCIR; or an ir_datasets name.",
+        ),
+    ],
     library: LibraryFolder,
     names: SystemNames = "eqkin,eqkin-vector,paper,tfidf-latex",
     runs: Annotated[
@@ -127,6 +132,9 @@ def judged(
         Path | None, typer.Option(metavar="FILE", help="Published figures for the set, as JSON.")
     ] = None,
     baseline: Annotated[str, typer.Option(help="System to test the others against.", show_default="the first")] = "",
+    save_runs: Annotated[
+        bool, typer.Option("--save-runs", help="Also write the list of each system as a TREC run below `--out`.")
+    ] = False,
     corpus: FitCorpus = None,
     out: CacheFolder = DEFAULT_FOLDER,
     device: Device = "auto",
@@ -144,8 +152,11 @@ def judged(
         eqkin evaluate judged arqmath --systems eqkin,tfidf-latex,approach0
 
         eqkin evaluate judged arqmath --run their-run.txt --baseline tfidf-latex
+
+        eqkin evaluate judged arqmath --systems tfidf-latex,fasttext --save-runs --out results
     """
-    from eqkin.evaluation.judged import JudgedSet, read_published, read_run, run_judged
+    from eqkin.evaluation.experiment import run_judged
+    from eqkin.evaluation.judged import JudgedSet, read_published, read_run
 
     check_distinct("runs", (path.stem for path in runs or []))
     with open_progress(as_json) as log:
@@ -154,12 +165,37 @@ def judged(
         known = [system.name for system in chosen] + [path.stem for path in runs or []]
         if baseline and baseline not in known:
             raise BadInput(f"the baseline {baseline} is not one of {', '.join(known)}")
-        judged_set = JudgedSet.read(folder)  # all files are read before anything is fitted
+        judged_set = JudgedSet.read(source)  # all files are read before anything is fitted
         lists = {path.stem: read_run(path) for path in runs or []}
         rows = read_published(published) if published else ()
         fit_systems(chosen, context, corpus, library)
-        result = run_judged(context, chosen, judged_set, runs=lists, published=rows, baseline=baseline)
+        result, _ = run_judged(
+            context, chosen, judged_set, runs=lists, published=rows, baseline=baseline, save_runs=save_runs
+        )
     print_tables(result.mark_small_run() if small else result, as_json)
+
+
+@app.command()
+def results(
+    out: CacheFolder = DEFAULT_FOLDER,
+    baseline: Annotated[str, typer.Option(help="System to test the others against.", show_default="the first")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show all scores on judged sets that were kept in a folder, of all systems and runs measured so far.
+
+    **Example**
+
+        eqkin evaluate results --out results --baseline tfidf-latex
+    """
+    from eqkin.evaluation.experiment import Comparison
+
+    found = Comparison.read(out, baseline).results
+
+    def render() -> None:
+        for result in found:
+            print_tables(result, False)
+
+    emit([dataclasses.asdict(result) for result in found], as_json, render)
 
 
 @app.command()
@@ -211,19 +247,7 @@ def parse_systems(names: str, context: ExperimentContext) -> list[System]:
 
 def fit_systems(chosen: Sequence[System], context: ExperimentContext, corpus: Path | None, library: Path) -> None:
     """Fit systems on the first half of a corpus, which is read only if a system needs it."""
-    from eqkin.evaluation.context import HELD_OUT_FRACTION, SPLIT_SEED, drop_text
-
-    half: Corpus | None = None
-    for system in chosen:
-        if system.settings and half is None:
-            try:
-                half = drop_text(load_corpus(corpus, library)).split(HELD_OUT_FRACTION, SPLIT_SEED)[0]
-            except BadInput as error:
-                raise BadInput(f"{system.title} cannot be fitted: {error}") from error
-        if half is not None:
-            context.fit(system, half)
-        else:
-            context.attach_cache(system)
+    context.fit_all(chosen, lambda: load_corpus(corpus, library))
 
 
 def print_tables(result: ExperimentResult, as_json: bool) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from eqkin.errors import BadInput
 from eqkin.evaluation.cache import ResultCache
 
 if TYPE_CHECKING:
@@ -59,6 +60,20 @@ class ExperimentContext:
             system.fit(corpus, folder)
             system.learned_from = corpus.digest
         return self.attach_cache(system)
+
+    def fit_all(self, systems: Sequence[System], load_corpus: Callable[[], Corpus]) -> None:
+        """Fit systems on the first half of a corpus, which is loaded only if a system needs it."""
+        half: Corpus | None = None
+        for system in systems:
+            if system.settings and half is None:
+                try:
+                    half = drop_text(load_corpus()).split(HELD_OUT_FRACTION, SPLIT_SEED)[0]
+                except BadInput as error:
+                    raise BadInput(f"{system.title} cannot be fitted: {error}") from error
+            if half is not None:
+                self.fit(system, half)
+            else:
+                self.attach_cache(system)
 
     def attach_cache(self, system: System) -> System:
         """Let a system keep its vectors in the cache, if they take long to compute."""

@@ -1,4 +1,4 @@
-"""Judged sets: topics, formulas and judgements in TREC's formats, and the comparison of systems on them.
+"""Judged sets: topics, formulas and judgements in TREC's formats.
 
 A folder of a set holds
 
@@ -7,13 +7,15 @@ A folder of a set holds
     qrels.txt         lines of `topic 0 formula grade`, grades from 0 (not relevant) on
     published.json    optional, figures of others: [{"title": "approach0", "scores": {"ndcg": 0.7178, "map": 0.4963}}]
 
-ARQMath and NTCIR-12 are also read as their organisers distribute them (`eqkin.evaluation.collections`). If no
+ARQMath and NTCIR-12 are also read as their organisers distribute them (`eqkin.evaluation.collections`), and data sets
+of ir_datasets by their names, as in `irds:NAME`. If no
 judgement has grade 0, the set is complete: everything that is not listed is not relevant, and
 formulas with the topic's own LaTeX do not count.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,19 +24,18 @@ from pathlib import Path
 from typing import Any
 
 from eqkin.errors import BadInput
+from eqkin.evaluation.cache import compute_digest
 from eqkin.evaluation.collections import find_collection, read_judged_formulas, read_topics
-from eqkin.evaluation.compare import TIE_SEED, RankedLists, SystemScores, compare, make_differences_table
-from eqkin.evaluation.context import ExperimentContext
-from eqkin.evaluation.formulas import NamedFormulas, make_name, read_formulas, read_json
-from eqkin.evaluation.measures import COMPLETE_MEASURES, JUDGED_MEASURES, MIN_RELEVANT_GRADE, Measure
-from eqkin.evaluation.systems.base import System
-from eqkin.evaluation.tables import PAPER, PUBLISHED, ExperimentResult, Table, TableColumn, TableRow
+from eqkin.evaluation.formulas import NamedFormulas, import_optional, make_name, read_formulas, read_json
+from eqkin.evaluation.measures import COMPLETE_MEASURES, JUDGED_MEASURES, Measure
+from eqkin.evaluation.tables import PAPER, PUBLISHED, TableRow
 from eqkin.search.query import FormulaReader
 from eqkin.search.trec import read_lines, read_table
 from eqkin.statistics import Score
 
 TOPICS_FILE, FORMULAS_FILE, QRELS_FILE = "topics.tsv", "formulas.tsv", "qrels.txt"
 PUBLISHED_FILE = "published.json"
+DATASET_PREFIX = "irds:"
 _GRADE = re.compile(r"[0-9]{1,4}", re.ASCII)
 
 
@@ -49,8 +50,11 @@ class JudgedSet:
     published: Sequence[TableRow] = field(default_factory=list)
 
     @classmethod
-    def read(cls, folder: Path, reader: FormulaReader | None = None) -> JudgedSet:
-        """Read the set in a folder, also of ARQMath or NTCIR as distributed; raises `BadInput`."""
+    def read(cls, source: str | os.PathLike[str], reader: FormulaReader | None = None) -> JudgedSet:
+        """Read the set in a folder, also of ARQMath or NTCIR as distributed, or `irds:NAME`; raises `BadInput`."""
+        if str(source).startswith(DATASET_PREFIX):
+            return cls.from_dataset(_load_dataset(str(source).removeprefix(DATASET_PREFIX)), reader=reader)
+        folder = Path(source)
         path, name = folder / PUBLISHED_FILE, make_name(folder)
         published = read_published(path) if path.exists() else ()
         found = None if (folder / TOPICS_FILE).exists() else find_collection(folder)
@@ -93,6 +97,29 @@ class JudgedSet:
         reader = reader or FormulaReader()
         return cls(name, read_formulas(tables[0], reader), read_formulas(tables[1], reader), grades, published)
 
+    @classmethod
+    def from_dataset(cls, dataset: Any, *, name: str = "", reader: FormulaReader | None = None) -> JudgedSet:
+        """Make a set of a data set with the methods of ir_datasets: `queries_iter`, `docs_iter` and `qrels_iter`.
+
+        A formula is the field `latex` of a query or document, or its text. Only judged queries and documents are read,
+        as in `read`; grades below 0 count as 0.
+        """
+        grades: dict[str, dict[str, int]] = {}
+        for one in dataset.qrels_iter():
+            grades.setdefault(one.query_id, {})[one.doc_id] = max(int(one.relevance), 0)
+        judged = {formula for found in grades.values() for formula in found}
+        topics = [(one.query_id, _get_latex(one)) for one in dataset.queries_iter() if one.query_id in grades]
+        formulas = [(one.doc_id, _get_latex(one)) for one in dataset.docs_iter() if one.doc_id in judged]
+        name = name or re.sub(r"[^A-Za-z0-9]+", "-", getattr(dataset, "dataset_id", lambda: "dataset")()).strip("-")
+        _check_qrels(Path(name), grades, {topic for topic, _ in topics}, {formula for formula, _ in formulas})
+        reader = reader or FormulaReader()
+        return cls(name, read_formulas(topics, reader), read_formulas(formulas, reader), grades)
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of topics, formulas and judgements."""
+        return compute_digest([self.topics.digest, self.formulas.digest, self.qrels])
+
     @cached_property
     def is_complete(self) -> bool:
         """Whether all relevant formulas are known: no formula was judged as not relevant."""
@@ -123,6 +150,22 @@ class JudgedSet:
     def missing_formulas(self) -> int:
         """Number of formulas that were judged, with grade 0, but are not in the collection."""
         return len({formula for judged in self.qrels.values() for formula in judged} - set(self.formulas.names))
+
+
+def _load_dataset(name: str) -> Any:
+    ir_datasets = import_optional("ir_datasets")
+    try:
+        return ir_datasets.load(name)
+    except KeyError as error:
+        raise BadInput(f"ir_datasets has no data set {name!r}") from error
+
+
+def _get_latex(record: Any) -> str:
+    """Return the formula of a query or document of ir_datasets."""
+    found = getattr(record, "latex", None)
+    if found is None:
+        found = record.default_text() if hasattr(record, "default_text") else record.text
+    return str(found).strip().strip("$")
 
 
 def read_qrels(path: Path) -> dict[str, dict[str, int]]:
@@ -222,87 +265,3 @@ def _check_qrels(path: Path, qrels: Mapping[str, Mapping[str, int]], topics: set
         raise BadInput(f"{path}: relevant formulas are missing from the collection: {join(missing)}")
     if unjudged := sorted(topics - qrels.keys()):
         raise BadInput(f"{path}: topics without judgements, leave them out: {join(unjudged)}")
-
-
-def run_judged(
-    context: ExperimentContext,
-    systems: Sequence[System],
-    judged: JudgedSet,
-    *,
-    runs: Mapping[str, RankedLists] | None = None,
-    published: Sequence[TableRow] = (),
-    baseline: str = "",
-) -> ExperimentResult:
-    """Compare fitted systems on a judged set.
-
-    Args:
-        context: Cache, scale and log.
-        systems: The systems.
-        judged: The set.
-        runs: TREC runs of other systems, by their titles.
-        published: Figures of others for the set, in addition to those in its folder.
-        baseline: Name of the system or run that the others are tested against; by default the first system.
-
-    Raises:
-        BadInput: There is nothing to compare, or names are not distinct.
-    """
-    runs = runs or {}
-    resamples = context.scale.resamples
-    scores = compare(
-        systems, judged.topics, judged.formulas, judged.qrels, judged.measures, context=context, baseline=baseline,
-        runs=runs, experiment="judged", excluded=judged.excluded,
-    )  # fmt: skip
-    name = f"judged-{judged.name}"
-    title = f"Judged formulas: {judged.name}"
-    dropped, graded = "those not judged for it are dropped (the prime)", ", nDCG' is graded"
-    if judged.is_complete:
-        dropped, graded = "those with its own LaTeX are dropped", ""
-    caption = (
-        f"Means over {len(judged.topics)} topics; all {len(judged.formulas):,} formulas are ranked for each topic, and "
-        f"{dropped}. Grades from {MIN_RELEVANT_GRADE} on are relevant{graded}. Intervals: 95 %, bootstrap over topics. "
-        "Published figures have no intervals."
-    )
-    columns = [TableColumn(measure.key, measure.title) for measure in judged.measures]
-    rows = [TableRow(one.title, dict(one.scores)) for one in scores]
-    tables = [Table(name, title, columns, [*rows, *judged.published, *published], caption)]
-    if len(scores) > 1:
-        base = next(one for one in scores if not one.p)
-        heading = f"Differences from {base.title}: {judged.name}"
-        tables.append(make_differences_table(f"{name}-differences", heading, columns, scores, base.name, resamples))
-    tables.append(_make_topics_table(judged, scores))
-    notes = [warning for system in systems for warning in system.list_warnings([judged.name])]
-    facts = _describe_data(judged, runs) | {"resamples": f"{resamples:,}", "order of ties": f"seed {TIE_SEED}"}
-    return ExperimentResult(name, title, tables, notes, facts)
-
-
-def _make_topics_table(judged: JudgedSet, scores: Sequence[SystemScores]) -> Table:
-    measure = judged.measures[0]
-    columns = [TableColumn("formula", "formula", "text", ""), TableColumn("related", "relevant", "number", "")]
-    columns += [TableColumn(f"system-{number}", one.title, best="") for number, one in enumerate(scores)]
-    rows = []
-    for index, (topic, latex) in enumerate(zip(judged.topics.names, judged.topics.formulas.latex or (), strict=True)):
-        cells: dict[str, Score | str] = {"formula": latex}
-        cells["related"] = Score(float(sum(grade >= MIN_RELEVANT_GRADE for grade in judged.qrels[topic].values())))
-        cells |= {f"system-{number}": Score(one.values[measure.key][index]) for number, one in enumerate(scores)}
-        rows.append(TableRow(topic, cells))
-    name, title = f"judged-{judged.name}-topics", f"{measure.title} by topic: {judged.name}"
-    caption = f"Relevant: formulas of grade {MIN_RELEVANT_GRADE} and above."
-    return Table(name, title, columns, rows, caption, quotes=True)
-
-
-def _describe_data(judged: JudgedSet, runs: Mapping[str, RankedLists]) -> dict[str, str]:
-    facts = {
-        "topics": f"{len(judged.topics):,}, digest {judged.topics.digest}",
-        "formulas": f"{len(judged.formulas):,}, digest {judged.formulas.digest}",
-        "judgements": f"{judged.judgements:,}",
-    }
-    if judged.formulas.problems:
-        facts["unreadable formulas"] = f"{len(judged.formulas.problems)}; ranked last by systems that read trees"
-    if judged.topics.problems:
-        facts["unreadable topics"] = f"{', '.join(judged.topics.problems)}; empty lists for systems that read trees"
-    if judged.missing_formulas:
-        facts["judged formulas that are missing"] = f"{judged.missing_formulas}, all of grade 0"
-    for title, run in runs.items():
-        if absent := len(set(judged.topics.names) - run.keys()):
-            facts[f"topics without results in {title}"] = f"{absent}; they count as 0"
-    return facts

@@ -245,12 +245,7 @@ class Results(Sequence["Hit"]):
 
     def to_dataframe(self) -> Any:
         """Return `to_dicts` as a data frame of pandas, or of polars; raises `BadInput` if neither is installed."""
-        for name in ("pandas", "polars"):
-            try:
-                return import_module(name).DataFrame(self.to_dicts())
-            except ImportError:
-                continue
-        raise BadInput("a data frame needs pandas or polars: install one of them with pip")
+        return make_dataframe(self.to_dicts())
 
     @property
     def bands(self) -> list[tuple[str, list[Hit]]]:
@@ -287,6 +282,16 @@ class MapPoints:
     coordinates: npt.NDArray[np.float32]  # (n, 2), in [-1, 1]
     names: list[str] = field(default_factory=list)  # of the equations, "" for one without a name
     project: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]] | None = None  # vectors to coordinates
+
+
+def make_dataframe(records: list[dict[str, Any]]) -> Any:
+    """Return records as a data frame of pandas, or of polars; raises `BadInput` if neither is installed."""
+    for name in ("pandas", "polars"):
+        try:
+            return import_module(name).DataFrame(records)
+        except ImportError:
+            continue
+    raise BadInput("a data frame needs pandas or polars: install one of them with pip")
 
 
 def escape_csv_cell(text: str) -> str:

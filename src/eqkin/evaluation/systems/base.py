@@ -33,6 +33,7 @@ class System(ABC):
         title: Name for tables.
         needs_latex: Whether it reads LaTeX rather than trees.
         learned_from: Digest of the corpus it was fitted on; with the settings it says what its scores depend on.
+        is_reproducible: Whether name, settings and corpus determine its scores, so that they can be kept.
         tuned_on: Names of sets that it was trained or chosen on: its scores there are too good.
         cache: Keeps vectors that take long to compute.
     """
@@ -41,6 +42,7 @@ class System(ABC):
     title: str
     needs_latex: bool = False
     learned_from: str = ""
+    is_reproducible: bool = True
     tuned_on: tuple[str, ...] = ()
     cache: ResultCache | None = None
 

@@ -1,7 +1,8 @@
-"""A whole comparison in one call: systems rank all formulas for each topic; means, intervals and paired tests.
+"""The scores of a comparison: systems rank all formulas for each topic; means, intervals and paired tests.
 
-    scores = compare(systems, topics, formulas, qrels, baseline="tfidf-latex", context=context)
+    scores = score_systems(systems, topics, formulas, qrels, baseline="tfidf-latex", context=context)
 
+`eqkin.evaluation.compare` is the same in one call, for systems and sets as a user has them.
 A list holds every formula, largest score first. Ties are broken by one random order of the formulas, the same for all
 systems and topics, because the order of a file often gives away what was judged relevant. A system that reads trees
 ranks formulas without a tree last, and has an empty list for a topic without a tree. The measures of each system and
@@ -10,20 +11,22 @@ topic are cached, so an interrupted comparison, or one with another system, cont
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.cache import compute_digest
+from eqkin.evaluation.cache import compute_digest, make_folder
 from eqkin.evaluation.context import ExperimentContext
 from eqkin.evaluation.formulas import NamedFormulas
 from eqkin.evaluation.measures import JUDGED_MEASURES, Measure, Qrels, measure_lists
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import Table, TableColumn, TableRow
 from eqkin.statistics import Score, bootstrap_mean, compute_sign_flip_p, format_p
+from eqkin.storage import write_stream
 
 RankedLists: TypeAlias = Mapping[str, Sequence[str]]  # formulas by topic, best first
 
@@ -42,7 +45,7 @@ class SystemScores:
     p: dict[str, float] = field(default_factory=dict)  # of the test against the baseline; empty for the baseline
 
 
-def compare(
+def score_systems(
     systems: Sequence[System],
     topics: NamedFormulas,
     formulas: NamedFormulas,
@@ -54,6 +57,7 @@ def compare(
     runs: Mapping[str, RankedLists] | None = None,
     experiment: str = "compare",
     excluded: Mapping[str, Collection[str]] | None = None,
+    runs_folder: Path | None = None,
 ) -> list[SystemScores]:
     """Compare fitted systems, and runs of other systems, on judged topics.
 
@@ -69,6 +73,7 @@ def compare(
         experiment: Where in the cache measurements are kept.
         excluded: Formulas that do not count, by topic, where all relevant ones are known; lists are then measured to
             a depth of `COMPLETE_DEPTH`.
+        runs_folder: Where to write the list of each system as a TREC run, `NAME.txt`.
 
     Returns:
         The scores of each system, then of each run, in the given order.
@@ -95,9 +100,16 @@ def compare(
         context.log(f"{system.title}: ranking {len(formulas):,} formulas for {len(topics):,} topics")
 
         def measure(system: System = system) -> dict[str, Any]:
-            return {"values": count(rank_formulas(system, topics, formulas))}
+            lists = rank_formulas(system, topics, formulas)
+            if runs_folder is not None:
+                lines = format_run(dict(zip(topics.names, lists, strict=True)), system.name)
+                write_stream(make_folder(runs_folder) / f"{system.name}.txt", (line.encode() for line in lines))
+            return {"values": count(lists)}
 
-        values.append(context.cache.get_or_measure(experiment, key, measure)["values"])
+        if not system.is_reproducible or runs_folder is not None:
+            values.append(measure()["values"])
+        else:
+            values.append(context.cache.get_or_measure(experiment, key, measure)["values"])
     for name, run in runs.items():
         if not run.keys() & set(topics.names):
             raise BadInput(f"the run {name} has results for none of the topics")
@@ -166,6 +178,13 @@ def rank_formulas(system: System, topics: NamedFormulas, formulas: NamedFormulas
         [formulas.names[index] for index in order[np.argsort(-row[order], kind="stable")].tolist()] if readable else []
         for row, readable in zip(scores, is_readable.tolist(), strict=True)
     ]
+
+
+def format_run(lists: RankedLists, tag: str) -> Iterator[str]:
+    """Yield the lines of a TREC run; scores fall by 1 with each rank, so that every tool keeps the order."""
+    for topic, names in lists.items():
+        for rank, name in enumerate(names, 1):
+            yield f"{topic} Q0 {name} {rank} {len(names) + 1 - rank} {tag}\n"
 
 
 def _check_comparison(names: Sequence[str], baseline: str, topics: NamedFormulas, qrels: Qrels) -> None:
