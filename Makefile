@@ -12,7 +12,7 @@ FETCHED := src/eqkin/mathml/katex.json src/eqkin/web/static/vendor/stix-two-math
 # Set-up is repeated when one of these changes, or when the files that building eqkin makes are gone.
 RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wildcard $(FETCHED)),$(FETCHED)),again)
 
-.PHONY: help demo test bench reproduce report browser lint format clean again
+.PHONY: help demo test bench reproduce report browser lint types format clean again
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -44,6 +44,11 @@ lint: $(VENV)/.dev ## check style, types and imports between packages
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 	$(BIN)/lint-imports --no-cache --no-logo
+
+# Everything that users import must have a known type for pyright, too; it runs in Node.js, and fetches it if there is none.
+types: $(VENV)/.dev ## check with pyright that the public modules are fully typed
+	@for module in eqkin.api eqkin.errors eqkin.search.results eqkin.encoder.encoder eqkin.evaluation.experiment; do \
+	  PATH="$(abspath $(BIN)):$$PATH" $(RUN) pyright --verifytypes $$module --ignoreexternal || exit 1; done
 
 format: $(VENV)/.dev ## put the code into the common format
 	$(RUN) ruff check --fix .
