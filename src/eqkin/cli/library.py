@@ -139,6 +139,13 @@ def export(
             help="Write all trees to one file for `eqkin train` instead; compressed if FILE ends in .zst.",
         ),
     ] = None,
+    dataset: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write equations, trees, vectors and context as Parquet with a card to this new folder instead.",
+        ),
+    ] = None,
     citations: Annotated[bool, typer.Option("--citations", help="Write citations instead: paper, cited id.")] = False,
     equalities: Annotated[
         bool, typer.Option("--equalities", help="Write pairs of sides of equalities and inequalities instead.")
@@ -154,6 +161,8 @@ def export(
 
         eqkin export --forest corpus.zst
 
+        eqkin export --dataset my-equations
+
         eqkin export --citations --out citations.jsonl
     """
     from eqkin.library.queries import list_citations
@@ -163,6 +172,17 @@ def export(
     with Library.open(library) as opened:
         if forest:
             _export_corpus(opened, forest)
+            return
+        if dataset:
+            done = 0
+
+            def show(count: int) -> None:
+                nonlocal done
+                done = count
+
+            with ProgressDisplay(lambda: f"{done:,} equations written"):
+                counts = opened.export_dataset(dataset, show)
+            typer.echo(f"{dataset}: {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
             return
         records: Iterable[dict[str, Any]] = export_equations(opened, failed=failed, mathml=mathml)
         if citations:

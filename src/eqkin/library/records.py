@@ -442,13 +442,19 @@ def _to_json(values: Iterable[int | str]) -> str:
     return orjson.dumps(list(values)).decode()
 
 
-def export_equations(library: LibraryFiles, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
-    """Yield each equation as a dictionary, with paper, section and context; `failed`: also those that failed."""
+def export_equations(
+    library: LibraryFiles, *, failed: bool = False, mathml: bool = True, numbers: bool = False
+) -> Iterator[dict[str, Any]]:
+    """Yield each equation as a dictionary, with paper, section and context.
+
+    `failed`: also those that failed; `mathml`: with MathML; `numbers`: with the numbers of their trees.
+    """
     with library.translate_errors():
         papers = [row[0] for row in library.connection.execute("SELECT id FROM papers ORDER BY id").fetchall()]
         for paper in papers:  # one at a time, so that no reader's cursor stays open and keeps a writer waiting
             for row in library.connection.execute(_SELECT_EXPORT, (paper, failed)).fetchall():
-                yield _describe_equation(library, row, mathml)
+                described = _describe_equation(library, row, mathml)
+                yield described | {"tree": row["tree"]} if numbers else described
 
 
 def _describe_equation(library: LibraryFiles, row: sqlite3.Row, mathml: bool) -> dict[str, Any]:
