@@ -103,7 +103,17 @@ Start with `eqkin demo`, or `eqkin add` a folder of your own papers.
 
 Exit codes: 0 done, 1 nothing found (`search`, `similar-papers`) or something is wrong (`verify`, `convert`), 2 wrong
 usage, 3 bad input, 4 limit reached, 5 damaged data, 6 library busy, 7 disk full or read-only, 8 training failed,
-9 a server does not answer, 130 interrupted (143 by SIGTERM).""",
+9 a server does not answer, 130 interrupted (143 by SIGTERM).
+
+Environment variables:
+
+- `EQKIN_LIBRARY`: folder of the library, instead of `~/.local/share/eqkin/library`
+- `EQKIN_CACHE`: folder for downloads and look-up tables, instead of the user's cache folder
+- `EQKIN_TOKEN`: the token that clients of `eqkin serve` must know, instead of `--token`
+- `EQKIN_MILVUS`: address of a Milvus server to search instead of a library; `MILVUS_TOKEN`: its `user:password`
+- `RAY_ADDRESS`: address of a Ray cluster for `--engine ray`
+- `EQKIN_ARXIV_API`, `EQKIN_ARXIV_EPRINT`: addresses of arXiv's metadata and sources, to use a mirror
+- `NO_SERVE`: `eqkin demo` stops before serving""",
 )
 
 

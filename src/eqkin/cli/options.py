@@ -45,7 +45,9 @@ LibraryFolder = Annotated[
         help="Folder of the library.",
     ),
 ]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")]
+Jobs = Annotated[
+    int, typer.Option("--jobs", "-j", min=1, help="Number of processes.", show_default="one per processor core")
+]
 DEFAULT_JOBS = os.cpu_count() or 1
 ExecutorOption = Annotated[
     ExecutorName,

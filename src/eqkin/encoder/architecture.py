@@ -42,11 +42,11 @@ MIX_TERMS = 5  # the node, its parent, its children, its left sibling, its right
 class Architecture:
     """Everything needed to build a network or to read its weights."""
 
-    width: int = 512  # of every layer
+    width: int = 512  # width of every layer
     layers: int = 3  # tree convolutions after the first
-    normalised: tuple[int, ...] = (0, 2)  # layers with batch normalisation before them
-    dimensions: int = 64  # of the embedding
-    kind: str = SUM  # or MIX, for which `normalised` is always empty
+    normalised: tuple[int, ...] = (0, 2)  # layers with batch normalisation before them (`sum` only)
+    dimensions: int = 64  # numbers in a vector
+    kind: str = SUM  # `sum` of the neighbours as in the paper, or `mix`: separate weights for each kind of neighbour
 
     def __post_init__(self) -> None:
         if self.kind == MIX:  # `normalised` has no meaning here, so it must not make two equal shapes differ

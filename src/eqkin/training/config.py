@@ -59,34 +59,37 @@ class LoggingConfig:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that decides what a run learns; the defaults are the paper's. Stored as JSON with the model."""
+    """Everything that decides what a run learns; the defaults are the paper's. Stored as JSON with the model.
+
+    The comments are the table of settings in the documentation.
+    """
 
     name: str = "paper"
     architecture: Architecture = field(default_factory=Architecture)
-    loss: str = "histogram"  # of similarities: "histogram", "triplet", or "kin" (see `EqkinObjective`)
-    contexts: tuple[str, ...] = CONTEXT_KINDS  # what makes equations related
-    masking: float = 0.15  # fraction of nodes to hide (and to predict, in the paper's recipe); 0: none
-    transpositions: float = 32.0  # of symbols per renamed equation; 0: none
+    loss: str = "histogram"  # `histogram`, `triplet`, or `kin`: tf-idf teacher, contexts and words
+    contexts: tuple[str, ...] = CONTEXT_KINDS  # what makes two equations a pair: `section`, `paper`, `citation`
+    masking: float = 0.15  # fraction of nodes to hide (the paper's recipe also predicts them)
+    transpositions: float = 32.0  # mean number of random transpositions in the renaming of an equation's symbols
     batch: int = 128  # triplets per step
-    triplets: int = 20_000_000  # in all; the paper: 20 epochs of 1 M on its subset, of 20 M on all of arXiv
-    learning_rate: float = 1e-4  # at its peak
+    triplets: int = 20_000_000  # triplets in all; the paper: 20 epochs of 1 M on its subset, of 20 M on all of arXiv
+    learning_rate: float = 1e-4  # peak learning rate
     warm_up: int = 1_000  # steps until the peak, at most a tenth of all
-    held_out: float = 0.1  # fraction of papers held out for evaluation
-    split_seed: int = 0  # determines which papers these are
+    held_out: float = 0.1  # fraction of works held out for evaluation
+    split_seed: int = 0  # determines which works these are
     seed: int = 0  # determines everything else that is random
     renamed: float = 1.0  # fraction of equations whose symbols are renamed
     balance: float = 0.0  # a paper is drawn with probability proportional to (papers of its work)^-balance
     weight_decay: float = 0.0  # of AdamW; 0: Adam
-    schedule: str = "linear"  # how the rate falls: "linear" to 0, or "cosine" to a hundredth
-    averaged: float = 0.0  # fraction of the steps, at the end, whose weights are averaged; 0: use the last weights
-    temperature: float = 0.1  # of the structure loss, for "kin"
-    structure_weight: float = 1.0  # of the losses, for "kin"
-    context_weight: float = 0.1
-    words_weight: float = 0.3
+    schedule: str = "linear"  # how the rate falls: `linear` to 0, or `cosine` to a hundredth
+    averaged: float = 0.0  # fraction of the last steps whose weights are averaged; 0: use the last weights
+    temperature: float = 0.1  # of the tf-idf teacher in the loss `kin`
+    structure_weight: float = 1.0  # weight of the tf-idf teacher in the loss `kin`
+    context_weight: float = 0.1  # weight of the contrast between contexts in the loss `kin`
+    words_weight: float = 0.3  # weight of the contrast with surrounding words in the loss `kin`
     notations: int = 0  # other notations of each rewritten equation; 0: no equation is rewritten
-    rewritten: int = 60_000  # equations that are rewritten
+    rewritten: int = 60_000  # equations to rewrite, at most
     notations_renamed: float = 0.125  # fraction of the notations with other names of variables
-    notations_share: float = 0.5  # fraction of the triplets that contrast notations
+    notations_share: float = 0.5  # fraction of the triplets that contrast notations of one equation
 
     @property
     def steps(self) -> int:
