@@ -12,7 +12,7 @@ FETCHED := src/eqkin/mathml/katex.json src/eqkin/web/static/vendor/stix-two-math
 # Set-up is repeated when one of these changes, or when the files that building eqkin makes are gone.
 RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wildcard $(FETCHED)),$(FETCHED)),again)
 
-.PHONY: help demo test bench reproduce report browser lint types format clean again
+.PHONY: help demo test bench reproduce report docs browser lint types format clean again
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -33,6 +33,10 @@ reproduce: $(VENV)/.dev ## repeat the paper's experiments: make reproduce LIBRAR
 
 report: $(VENV)/.dev ## write the tables of reproduce/results into docs/RESULTS.md and the other pages that show them
 	$(RUN) reproduce report
+
+docs: $(VENV)/.dev ## build the documentation site in local/site; it needs no network
+	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet --strict
+	@echo "the site is local/site/index.html; to search in it: $(RUN) http.server -d local/site"
 
 # Tests in a browser are skipped where there is none. Continuous integration, as root on a Debian, gets one.
 browser:
@@ -71,6 +75,6 @@ $(VENV)/.base: $(RECIPE) | $(BIN)/python
 # torch by its exact version first: then pip takes a build for CPUs where the index has one (PyPI's for Linux is for GPUs)
 $(VENV)/.dev: $(RECIPE) | $(BIN)/python
 	$(PIP) '$(shell grep '^torch==' constraints.txt)'
-	$(PIP) --editable '.[bench,dataset,dev,documents,eval,mcp,milvus,onnx,ray,train]'
+	$(PIP) --editable '.[bench,dataset,dev,docs,documents,eval,mcp,milvus,onnx,ray,train]'
 	$(VENV)/bin/python hatch_build.py
 	@touch $(VENV)/.base $@

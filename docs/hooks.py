@@ -146,7 +146,9 @@ def describe_commands() -> str:
     for name, command in _iter_commands(group, "eqkin"):
         context = typer.Context(command, info_name=name)
         usage = " ".join([name, *command.collect_usage_pieces(context)])
-        help_text = re.sub(r"(?m)^( {4}.*\n)\n(?= {4})", r"\1", inspect.cleandoc(command.help or ""))  # code in one block
+        help_text = re.sub(
+            r"(?m)^( {4}.*\n)\n(?= {4})", r"\1", inspect.cleandoc(command.help or "")
+        )  # code in one block
         parts += [f"## {name}\n", f"```text\n{usage}\n```\n", help_text, ""]
         records = [record for param in command.params if (record := param.get_help_record(context))]
         rows = [(f"`{names}`", _escape_cell(meaning)) for names, meaning in records]
@@ -168,7 +170,9 @@ def describe_routes() -> str:
     application.include_router(api.router)
     document = application.openapi()
     parts = ["# HTTP interface\n"]
-    parts.append("How to use it is in [the guide](../http.md). `eqkin serve` has this list at `/api`, and for programs ")
+    parts.append(
+        "How to use it is in [the guide](../http.md). `eqkin serve` has this list at `/api`, and for programs "
+    )
     parts.append("as OpenAPI at `/openapi.json`. Errors are problem details (RFC 9457): `title`, `status`, `code`, ")
     parts.append("`detail` and `position`, the position of the wrong character from 1, if it is known.\n")
     for path, methods in document["paths"].items():
@@ -212,7 +216,10 @@ def list_objects() -> str:
     modules = ("eqkin.evaluation.compare", "eqkin.encoder.sklearn", "eqkin.encoder.onnx", "eqkin.sources")
     parts = ["# Python\n", "Everything below is imported from `eqkin`; other modules may change without notice.\n"]
     parts += [f"::: eqkin.{name}\n" for name in sorted(set(names) - errors)]
-    parts += ["## Errors\n", *(f"::: eqkin.errors.{name}\n    options:\n      heading_level: 3\n" for name in sorted(errors))]
+    parts += [
+        "## Errors\n",
+        *(f"::: eqkin.errors.{name}\n    options:\n      heading_level: 3\n" for name in sorted(errors)),
+    ]
     parts += ["## Modules for research\n"]
     parts += [f"::: {name}\n    options:\n      heading_level: 3\n" for name in modules[:3]]
     return "\n".join(parts)
@@ -220,8 +227,14 @@ def list_objects() -> str:
 
 def describe_settings() -> str:
     """Return the page of a recipe's settings and of limits, from the comments of their fields."""
-    parts = ["# Settings and limits\n", "For environment variables see [commands](commands.md#environment-variables).\n"]
-    parts += ["## Settings of a recipe\n", "For `eqkin train --set NAME=VALUE`; see [Train your own model](../training.md).\n"]
+    parts = [
+        "# Settings and limits\n",
+        "For environment variables see [commands](commands.md#environment-variables).\n",
+    ]
+    parts += [
+        "## Settings of a recipe\n",
+        "For `eqkin train --set NAME=VALUE`; see [Train your own model](../training.md).\n",
+    ]
     rows = []
     for kind, pick in ((Architecture, lambda recipe: recipe.architecture), (Recipe, lambda recipe: recipe)):
         for name, comment in read_comments(kind).items():
@@ -229,8 +242,14 @@ def describe_settings() -> str:
                 values = (_format_value(getattr(pick(recipe), name)) for recipe in RECIPES.values())
                 rows.append((f"`{name}`", _escape_cell(comment), *values))
     parts.append(_make_table(("setting", "meaning", *(f"`{name}`" for name in RECIPES)), rows))
-    parts += ["## Limits\n", "What one input may cost. They keep a hostile file or request from taking all memory or time.\n"]
-    rows = [(f"`{name}`", _format_value(getattr(Limits(), name)), _escape_cell(text)) for name, text in read_comments(Limits).items()]
+    parts += [
+        "## Limits\n",
+        "What one input may cost. They keep a hostile file or request from taking all memory or time.\n",
+    ]
+    rows = [
+        (f"`{name}`", _format_value(getattr(Limits(), name)), _escape_cell(text))
+        for name, text in read_comments(Limits).items()
+    ]
     parts.append(_make_table(("limit", "value", "of what"), rows))
     return "\n".join(parts)
 

@@ -32,6 +32,7 @@ SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group
 WHOLE_FILES = (  # whose fixtures take longer than their tests
     "tests/benchmarks/test_scale.py",
     "tests/reproduce/",
+    "tests/test_documentation.py",
     "tests/training/test_distributed.py",
     "tests/web/test_browser.py",
 )

@@ -24,7 +24,6 @@ import typer
 from fastapi.testclient import TestClient
 from typer.testing import CliRunner
 
-from eqkin import Library
 from eqkin.cli import app
 from eqkin.library.judgements import LocalJudgements
 from eqkin.search.engine import SearchEngine
@@ -35,7 +34,13 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "eqkin"
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
 EXAMPLES = [path for path in DOCUMENTS if path.name not in ("CHANGELOG.md", "LOG.md", "RESULTS.md")]
-GENERATED = ("reference/", "notebook.md", "changelog.md", "contributing.md", "security.md")  # pages that the build makes
+GENERATED = (
+    "reference/",
+    "notebook.md",
+    "changelog.md",
+    "contributing.md",
+    "security.md",
+)  # pages that the build makes
 PAPER = r"\title{Spins} \section{Energy} A softmax. \[ E = -\sum_{i<j} J_{ij} s_i s_j \] \[ p = \frac{a}{a + b} \]"
 HOME = "/home/ada"  # of the person whose terminal the tutorial shows
 
@@ -69,8 +74,7 @@ def iter_command_lines(document: Path, program: str) -> Iterator[list[str]]:
     for block in iter_blocks(document):
         for line in block.replace("\\\n", " ").splitlines():
             if re.match(rf"(\$ )?{program} ", line):
-                words = list(shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars=";|<>&"))
-                yield next(iter(shlex.split(line.removeprefix("$ "), comments=True) for _ in words))
+                yield shlex.split(line.removeprefix("$ "), comments=True)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +134,9 @@ def test_site_loads_nothing_from_other_hosts(site, pages):
     styles = "\n".join(path.read_text("utf-8") for path in site.rglob("*.css"))
     loaded += re.findall(r"""(?:url\(|@import)\s*["']?([^"')\s]+)""", styles)
     assert len(loaded) > 100
-    assert [address for address in loaded if urlsplit(address).scheme not in ("", "data") or urlsplit(address).netloc] == []
+    assert [
+        address for address in loaded if urlsplit(address).scheme not in ("", "data") or urlsplit(address).netloc
+    ] == []
 
 
 @pytest.mark.skipif(chromium() is None, reason="no Chromium is installed")
