@@ -11,7 +11,6 @@ import inspect
 import json
 import posixpath
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +39,7 @@ ROOT_PAGES = {  # pages of the repository's root, and where they are on the site
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
 }
+RESEARCH_MODULES = ("eqkin.evaluation.compare", "eqkin.encoder.sklearn", "eqkin.encoder.onnx")
 OPTIONAL_PAGES = ("RELIABILITY.md", "notebook.md", "security.md")
 _LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 _FORMULA = re.compile(r"^```math\n(?P<display>.*?)\n```$|\$`(?P<inline>[^`]+)`\$", re.MULTILINE | re.DOTALL)
@@ -212,16 +212,18 @@ def _describe_schema(schema: dict[str, Any], description: str) -> tuple[str, str
 def list_objects() -> str:
     """Return the page of Python objects; mkdocstrings fills it from their docstrings."""
     names = [name for name in eqkin.__all__ if not name.startswith("_")]
-    errors = {name for name in names if issubclass(getattr(eqkin, name), Exception)}
-    modules = ("eqkin.evaluation.compare", "eqkin.encoder.sklearn", "eqkin.encoder.onnx", "eqkin.sources")
-    parts = ["# Python\n", "Everything below is imported from `eqkin`; other modules may change without notice.\n"]
-    parts += [f"::: eqkin.{name}\n" for name in sorted(set(names) - errors)]
-    parts += [
-        "## Errors\n",
-        *(f"::: eqkin.errors.{name}\n    options:\n      heading_level: 3\n" for name in sorted(errors)),
+    errors = [name for name in names if issubclass(getattr(eqkin, name), Exception)]
+    first = ["Library", "SearchOptions", "Filters", "Results", "Hit", "Encoder"]
+    classes = first + [name for name in names if name not in (*first, *errors)]
+    below = "    options:\n      heading_level: 3\n"
+    parts = [
+        "# Python\n",
+        "Import these from `eqkin`. [Python and notebooks](../notebooks.md) shows how they are used.\n",
     ]
-    parts += ["## Modules for research\n"]
-    parts += [f"::: {name}\n    options:\n      heading_level: 3\n" for name in modules[:3]]
+    parts += [f"::: eqkin.{name}\n" for name in classes]
+    parts += ["## Errors\n", *(f"::: eqkin.errors.{name}\n{below}" for name in errors)]
+    parts += ["## For research\n", "These modules are imported by their own names; they may change between versions.\n"]
+    parts += [f"::: {name}\n{below}" for name in RESEARCH_MODULES]
     return "\n".join(parts)
 
 
@@ -298,8 +300,3 @@ def render_notebook(notebook: dict[str, Any]) -> str:
             else:
                 parts.append(f"```text\n{''.join(data['text/plain'])}\n```")
     return "\n\n".join(parts)
-
-
-def on_post_build(config: MkDocsConfig) -> None:
-    """Remove what the theme brings for other languages and what no page uses."""
-    shutil.rmtree(Path(config.site_dir) / "assets/javascripts/lunr", ignore_errors=True)

@@ -56,11 +56,11 @@ class Filters:
     """Conditions that a hit must meet; empty means any hit."""
 
     fields: tuple[str, ...] = ()  # one of these subject areas
-    first_year: int | None = None
-    last_year: int | None = None
+    first_year: int | None = None  # of publication
+    last_year: int | None = None  # of publication
     authors: tuple[str, ...] = ()  # each a part of some author's name, whatever its case and accents; all are needed
-    papers: tuple[str, ...] = ()  # keys
-    without_papers: tuple[str, ...] = ()  # keys
+    papers: tuple[str, ...] = ()  # keys of the only papers to search
+    without_papers: tuple[str, ...] = ()  # keys of papers to leave out
     languages: tuple[str, ...] = ()  # one of these, as codes: "en", "de"
 
 
