@@ -11,7 +11,7 @@ import inspect
 import json
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,7 @@ def _escape_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _make_table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _make_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [heads, ("---",) * len(heads), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
@@ -237,12 +237,15 @@ def describe_settings() -> str:
         "## Settings of a recipe\n",
         "For `eqkin train --set NAME=VALUE`; see [Train your own model](../training.md).\n",
     ]
-    rows = []
-    for kind, pick in ((Architecture, lambda recipe: recipe.architecture), (Recipe, lambda recipe: recipe)):
+    rows: list[tuple[str, ...]] = []
+    for kind, values in (
+        (Architecture, [recipe.architecture for recipe in RECIPES.values()]),
+        (Recipe, [*RECIPES.values()]),
+    ):
         for name, comment in read_comments(kind).items():
             if name not in ("name", "architecture"):
-                values = (_format_value(getattr(pick(recipe), name)) for recipe in RECIPES.values())
-                rows.append((f"`{name}`", _escape_cell(comment), *values))
+                cells = (_format_value(getattr(value, name)) for value in values)
+                rows.append((f"`{name}`", _escape_cell(comment), *cells))
     parts.append(_make_table(("setting", "meaning", *(f"`{name}`" for name in RECIPES)), rows))
     parts += [
         "## Limits\n",
