@@ -12,14 +12,23 @@ from typing import TYPE_CHECKING, Any
 from eqkin.errors import BadInput, StorageFailed
 from eqkin.executor import Executor, LocalExecutor
 from eqkin.library import AddReport, LibraryFiles
-from eqkin.library.database import MANIFEST_NAME, LibraryManifest
+from eqkin.library.database import (
+    DATABASE_NAME,
+    FOREST_FOLDER,
+    JUDGEMENTS_NAME,
+    JUDGEMENTS_SEAL_NAME,
+    MANIFEST_NAME,
+    LibraryManifest,
+)
+from eqkin.library.files import list_segments
 from eqkin.library.ingest import ingest
+from eqkin.library.judgements import LocalJudgements
 from eqkin.library.parsing import FORMULAS
 from eqkin.library.records import export_equations
 from eqkin.library.verify import VerificationReport, verify_library
 from eqkin.sources import MetadataSnapshot
 from eqkin.storage import WriterLock
-from eqkin.storage.pack import list_files, pack_folder, unpack_folder
+from eqkin.storage.pack import pack_folder, unpack_folder
 
 if TYPE_CHECKING:
     from eqkin.search.engine import SearchEngine
@@ -89,6 +98,26 @@ class Library(LibraryFiles):
                 writer.save_setting("formulas", formulas)
             names = [os.fspath(source) for source in sources]
             return ingest(writer, names, executor, metadata=metadata, fetch=fetch, progress=progress)
+
+    def upgrade(self, *, executor: Executor | None = None, progress: Callable[[int, int], None] | None = None) -> int:
+        """Bring the library to the format and the converter of this eqkin; nothing but the library is needed.
+
+        Trees that another converter made, or that are damaged, are made again from the stored LaTeX. Formulas that came
+        as MathML keep their trees. Safe to stop at any moment and to run again. The index is updated separately.
+
+        Args:
+            executor: runs the conversion; by default this process.
+            progress: called with how many papers are done, and of how many.
+
+        Returns:
+            How many papers were converted again.
+        """
+        from eqkin.library.upgrade import upgrade_trees
+
+        with self.open_writer() as writer:
+            converted = upgrade_trees(writer, executor or LocalExecutor(), progress)
+        LocalJudgements(self.folder).seal()
+        return converted
 
     def iter_equations(self, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
         """Yield all equations as `eqkin export` writes them; `failed`: also those that did not convert."""
@@ -162,7 +191,7 @@ def hold_locks(folder: Path) -> Iterator[None]:
 
     with ExitStack() as stack:
         for path in (folder, folder / INDEX_FOLDER):
-            if path.is_dir() and (folder / MANIFEST_NAME).exists():
+            if path.is_dir() and not path.is_symlink() and (folder / MANIFEST_NAME).exists():
                 with suppress(StorageFailed):  # where nothing can be written, no writer can interfere
                     stack.enter_context(WriterLock(path))
         yield
@@ -176,13 +205,28 @@ def pack(folder: Path, target: Path, progress: Callable[[int], None] | None = No
         LibraryBusy: another process is writing to it.
         StorageFailed: the file cannot be written.
     """
-    with Library.open(folder), hold_locks(folder):
-        pack_folder(folder, list_files(folder), target, progress)
+    with Library.open(folder) as library, hold_locks(folder):
+        pack_folder(folder, list_files(library), target, progress)
+
+
+def list_files(library: LibraryFiles) -> list[str]:
+    """Return the names of all files that belong to a library, without locks and caches."""
+    from eqkin.encoder.model import MODEL_FILES
+    from eqkin.index.manifest import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
+
+    names = [MANIFEST_NAME, DATABASE_NAME, JUDGEMENTS_NAME, JUDGEMENTS_SEAL_NAME]
+    names += [f"{FOREST_FOLDER}/{entry.file}" for entry in list_segments(library.connection)]
+    manifest = IndexManifest.load(library.folder / INDEX_FOLDER)
+    if manifest is not None:
+        files = {INDEX_MANIFEST_NAME, *manifest.hashes, *([manifest.words.file] if manifest.words else [])}
+        files |= {f"{manifest.network}/{name}" for name in MODEL_FILES if manifest.network}
+        names += [f"{INDEX_FOLDER}/{name}" for name in files]
+    return sorted(name for name in names if (library.folder / name).is_file())
 
 
 def unpack(source: Path, folder: Path, progress: Callable[[int], None] | None = None) -> None:
     """Make a library from a file that `pack` wrote; raises what `eqkin.storage.pack.unpack_folder` does."""
-    unpack_folder(source, folder, progress)
+    unpack_folder(source, folder, progress, folders=[FOREST_FOLDER])
     Library.open(folder).close()
 
 

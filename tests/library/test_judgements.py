@@ -9,7 +9,8 @@ import pytest
 
 from eqkin.api import verify
 from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
-from eqkin.library.judgements import JUDGEMENTS_NAME, Judgement, LocalJudgements
+from eqkin.library.database import JUDGEMENTS_NAME, JUDGEMENTS_SEAL_NAME
+from eqkin.library.judgements import Judgement, LocalJudgements
 from eqkin.limits import LIMITS
 from tests.cancelling import CountingScope
 
@@ -98,6 +99,8 @@ def test_verify_covers_judgements(library):
     assert not verify(library.folder).problems
     with closing(sqlite3.connect(library.folder / JUDGEMENTS_NAME)) as connection, connection:
         connection.execute("UPDATE judgements SET relevant = 0")
+    assert any("does not match its hash" in problem for problem in verify(library.folder).problems)
+    (library.folder / JUDGEMENTS_SEAL_NAME).unlink()  # as in libraries of 0.1
     assert any("do not match their hash" in problem for problem in verify(library.folder).problems)
 
 

@@ -1,6 +1,12 @@
 """Atomic files, the writer lock, and JSON with a checksum."""
 
+import hashlib
 import os
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -10,6 +16,7 @@ from eqkin.storage import (
     WriterLock,
     delete_unused_files,
     format_checked_json,
+    hash_file,
     load_checked_json,
     parse_checked_json,
     write_atomically,
@@ -47,12 +54,27 @@ def test_disk_error_is_reported_with_the_path(tmp_path: Path) -> None:
         pass
 
 
-def test_delete_unused_files_keeps_named_files_and_folders(tmp_path: Path) -> None:
-    for name in ("kept", "unused"):
+def test_delete_unused_files_deletes_only_own_files_that_are_not_known(tmp_path: Path) -> None:
+    for name in ("kept-1", "own-1", ".own-2.71.tmp", ".own-3.71.tmp-journal", "other", ".other.71.tmp"):
         (tmp_path / name).touch()
-    (tmp_path / "folder").mkdir()
-    delete_unused_files(tmp_path, {"kept"})
-    assert sorted(os.listdir(tmp_path)) == ["folder", "kept"]
+    (tmp_path / "own-4").mkdir()
+    (tmp_path / "own-5").symlink_to("other")
+    delete_unused_files(tmp_path, {"kept-1"}, re.compile(r"(own|kept)-\d"))
+    assert sorted(os.listdir(tmp_path)) == [".other.71.tmp", "kept-1", "other", "own-4", "own-5"]
+
+
+def test_hashing_a_database_keeps_the_locks_of_sqlite(tmp_path: Path) -> None:
+    path = tmp_path / "some.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (1); BEGIN; SELECT * FROM t;")
+        connection.execute("SELECT * FROM t").fetchall()  # holds a shared lock until the transaction ends
+        assert hash_file(path) != ""
+        script = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('PRAGMA user_version = 3')"
+        writer = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=False)
+        assert "locked" in writer.stderr
+    path.unlink()
+    path.write_bytes(b"another file")
+    assert hash_file(path) == hashlib.sha256(b"another file").hexdigest()
 
 
 def test_second_lock_names_the_process_that_holds_the_first(tmp_path: Path) -> None:
@@ -79,8 +101,10 @@ def test_load_checked_json_tells_apart_missing_damaged_and_foreign_files(tmp_pat
         load_checked_json(path, "data", "kind", 1, "mend it")
     write_file(path, format_checked_json("data", {"format": "kind", "version": 2}))
     assert load_checked_json(path, "data", "kind", 2, "mend it") == {"format": "kind", "version": 2}
-    with pytest.raises(CorruptData, match="kind version 2, this eqkin reads kind version 1; mend it"):
+    with pytest.raises(CorruptData, match="kind version 2, this eqkin reads kind version 1; install a newer eqkin"):
         load_checked_json(path, "data", "kind", 1, "mend it")
+    with pytest.raises(CorruptData, match="kind version 2, this eqkin reads kind version 3; mend it"):
+        load_checked_json(path, "data", "kind", 3, "mend it")
     for content in (b"", b"[]", b"{}", b"\xff", b'{"data": 3}', b"[" * 100_000):
         path.write_bytes(content)
         with pytest.raises(CorruptData, match="damaged .*; mend it"):

@@ -6,7 +6,7 @@ import zstandard
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.storage import format_checked_json
-from eqkin.storage.pack import LIST_NAME, list_files, pack_folder, unpack_folder
+from eqkin.storage.pack import LIST_NAME, pack_folder, unpack_folder
 
 FILES = {"a.txt": b"one", "below/b.bin": bytes(range(256)) * 5000, "empty": b""}
 
@@ -16,15 +16,18 @@ def packed(tmp_path):
     for name, content in FILES.items():
         (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "in" / name).write_bytes(content)
-    (tmp_path / "in" / "lock").touch()
-    pack_folder(tmp_path / "in", list_files(tmp_path / "in"), tmp_path / "x.eqkin")
+    pack_folder(tmp_path / "in", list(FILES), tmp_path / "x.eqkin")
     return tmp_path / "x.eqkin"
 
 
-def test_a_folder_comes_back_without_its_locks_and_packing_is_reproducible(packed, tmp_path):
-    unpack_folder(packed, tmp_path / "out")
-    assert {name: (tmp_path / "out" / name).read_bytes() for name in list_files(tmp_path / "out")} == FILES
-    pack_folder(tmp_path / "out", list_files(tmp_path / "out"), tmp_path / "y.eqkin")
+def test_a_folder_comes_back_and_packing_is_reproducible(packed, tmp_path):
+    (tmp_path / ".out.unpacking" / "unpacked").mkdir(parents=True)  # of a killed process
+    (tmp_path / ".out.unpacking" / "unpacked" / "half").touch()
+    unpack_folder(packed, tmp_path / "out", folders=["none"])
+    assert {name: (tmp_path / "out" / name).read_bytes() for name in FILES} == FILES
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.txt", "below", "empty", "none"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out", "x.eqkin"]
+    pack_folder(tmp_path / "out", list(FILES), tmp_path / "y.eqkin")
     assert (tmp_path / "y.eqkin").read_bytes() == packed.read_bytes()
 
 

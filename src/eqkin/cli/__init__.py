@@ -15,6 +15,7 @@ from eqkin.cli.console import run_app
 _COMMANDS = {  # name: module and function; a module is imported when one of its commands is needed
     "add": "build.add",
     "index": "build.index",
+    "upgrade": "build.upgrade",
     "search": "search.search",
     "show": "search.show",
     "open": "search.open_equation",

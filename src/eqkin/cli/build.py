@@ -270,6 +270,34 @@ def index(
     emit(asdict(report) | {"bytes": sizes}, as_json, render)
 
 
+def upgrade(library: LibraryFolder, jobs: Jobs = DEFAULT_JOBS, as_json: AsJson = False) -> None:
+    """Bring a library of an older eqkin up to date; its sources are not needed.
+
+    Equations that another version of the converter read are converted again from the LaTeX in the library, as are
+    those whose trees are damaged. The index is updated. Stop it at any time: it continues where it stopped.
+
+    **Example**
+
+        eqkin upgrade --library my-papers
+    """
+    done = total = 0
+
+    def show(count: int, of: int) -> None:
+        nonlocal done, total
+        done, total = count, of
+
+    with stop_politely("what was converted is kept, `eqkin upgrade` continues"):
+        with Library.open(library) as opened, open_executor(jobs=jobs) as executor:
+            with ProgressDisplay(lambda: f"converting: {done:,} of {total:,} papers"):
+                papers = opened.upgrade(executor=executor, progress=show)
+            report = update_with_progress(opened, executor)
+
+    def render() -> None:
+        typer.echo(f"{count_noun(papers, 'paper')} converted again; {describe_update(report)}")
+
+    emit({"converted": papers, "index": asdict(report)}, as_json, render)
+
+
 def update_with_progress(
     library: Library, executor: Executor, *, rebuild: bool = False, model: str | None = None
 ) -> UpdateReport:

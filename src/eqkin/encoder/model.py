@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -27,6 +28,8 @@ from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, 
 FORMAT = "eqkin-model"
 VERSION = 1
 DESCRIPTION_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "model.json", "weights.safetensors", "vocabulary.json"
+MODEL_FILES = (DESCRIPTION_FILE, WEIGHTS_FILE, VOCABULARY_FILE)
+OWN_MODEL_FILES = re.compile("|".join(map(re.escape, MODEL_FILES)))  # see `eqkin.storage.find_unknown_files`
 
 
 @dataclass(frozen=True)

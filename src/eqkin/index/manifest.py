@@ -5,15 +5,17 @@ The manifest is written last and atomically: every file that it names is complet
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from eqkin.errors import BadInput, CorruptData, EqkinError
-from eqkin.storage import format_checked_json, load_checked_json, write_file
+from eqkin.library.database import INDEX_FOLDER as INDEX_FOLDER
+from eqkin.library.database import LOCK_NAME
+from eqkin.storage import delete_unused_files, find_unknown_files, format_checked_json, load_checked_json, write_file
 from eqkin.storage.segments import HASH_CACHE_NAME, MAX_DEAD_FRACTION, MAX_SEGMENTS, SegmentEntry
 
 if TYPE_CHECKING:
@@ -21,11 +23,13 @@ if TYPE_CHECKING:
 
 INDEX_FORMAT = "eqkin-index"
 INDEX_VERSION = 2  # 1, of eqkin 0.1, had vectors with 16 bits per number; only its text is still used
-INDEX_FOLDER = "index"
 INDEX_MANIFEST_NAME = "index.json"
-LOCK_NAME = "lock"
 REBUILD_HINT = "run `eqkin index --rebuild`"
-_MODEL_PREFIX = "model-"
+OWN_INDEX_FILES = re.compile(  # see `find_unknown_files`
+    r"(vectors|terms)-[0-9a-f]{16}\.safetensors|words-[0-9a-f]{16}\.db(-journal)?|(index|checked)\.json"
+    r"|nearest-[0-9a-f]{16}\.faiss|\.nearest\.tmp"  # of eqkin 0.1
+)
+_MODEL_FOLDER = re.compile(r"model-[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
@@ -163,17 +167,37 @@ def save_model(folder: Path, encoder: object) -> str:
 
     if not isinstance(encoder, Encoder) or encoder.digest == _load_bundled_digest():
         return ""
-    name = f"{_MODEL_PREFIX}{encoder.digest[:16]}"
+    name = f"model-{encoder.digest[:16]}"
     if not _is_model_intact(folder / name, encoder.digest):
         encoder.model.save(folder / name)
     return name
 
 
 def delete_old_models(folder: Path, name: str) -> None:
-    """Delete all models of an index's folder but one."""
-    for path in folder.glob(f"{_MODEL_PREFIX}*"):
-        if path.name != name:
-            rmtree(path, ignore_errors=True)
+    """Delete all models of an index's folder but one, and what a killed process left of that one."""
+    from eqkin.encoder.model import MODEL_FILES, OWN_MODEL_FILES
+
+    for path in folder.iterdir():
+        if _MODEL_FOLDER.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            delete_unused_files(path, MODEL_FILES if path.name == name else (), OWN_MODEL_FILES)
+            if path.name != name:
+                with suppress(OSError):  # it has files of others
+                    path.rmdir()
+
+
+def find_unknown_index_files(folder: Path, manifest: IndexManifest | None) -> tuple[list[str], list[str]]:
+    """Return what an index's manifest does not name of its folder: what eqkin left over, and files of others."""
+    from eqkin.encoder.model import MODEL_FILES, OWN_MODEL_FILES
+
+    known = (manifest or IndexManifest("", 0, 0)).names
+    leftover, foreign = find_unknown_files(folder, known, OWN_INDEX_FILES)
+    for name in [manifest.network] if manifest and manifest.network else []:
+        if (folder / name).is_dir():
+            temporary, others = find_unknown_files(folder / name, MODEL_FILES, OWN_MODEL_FILES)
+            leftover += [f"{name}/{file}" for file in temporary]
+            foreign += [f"{name}/{file}" for file in others]
+    old = [name for name in foreign if _MODEL_FOLDER.fullmatch(name) and not (folder / name).is_symlink()]
+    return leftover + old, [name for name in foreign if name not in old]
 
 
 def find_model_problems(folder: Path, manifest: IndexManifest) -> list[str]:

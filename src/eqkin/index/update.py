@@ -23,6 +23,7 @@ from eqkin.index.embedding import Embedder, EmbedFunction, TreeTask, fail_task
 from eqkin.index.manifest import (
     INDEX_FOLDER,
     INDEX_VERSION,
+    OWN_INDEX_FILES,
     REBUILD_HINT,
     SETTINGS,
     IndexManifest,
@@ -174,7 +175,7 @@ class _IndexUpdate:
         self.report.seconds = self.report.steps["embedding"]
         self.report.structure_seconds = self.report.steps["structure"]
         cache_hashes(self.folder, dict(self.manifest.hashes.items() - before.items()))
-        delete_unused_files(self.folder, self.manifest.names)
+        delete_unused_files(self.folder, self.manifest.names, OWN_INDEX_FILES)
         delete_old_models(self.folder, self.manifest.network)
         sync_folder(self.folder)
         return self.report

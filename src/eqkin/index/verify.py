@@ -8,7 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.index.manifest import INDEX_FOLDER, REBUILD_HINT, IndexManifest, find_model_problems
+from eqkin.index.manifest import (
+    INDEX_FOLDER,
+    INDEX_MANIFEST_NAME,
+    REBUILD_HINT,
+    IndexManifest,
+    find_model_problems,
+    find_unknown_index_files,
+)
 from eqkin.index.terms import TERM_SCHEME, read_trees
 from eqkin.index.text import find_changes, find_problems
 from eqkin.index.vectors import VectorFiles, has_repeats
@@ -38,10 +45,12 @@ def verify_index(path: Path) -> tuple[list[str], list[str]]:
                     problems.append(f"{folder}: is of another library, or a later state of this one; {REBUILD_HINT}")
                 _check_segments(library, folder, manifest, problems, notes)
                 _check_text(library, folder, manifest, problems, notes)
-            known = (manifest or IndexManifest("", 0, 0)).names
-            unused = [entry.name for entry in folder.iterdir() if entry.name not in known]
-            if unused:
-                notes.append(f"{len(unused)} unused files of an interrupted update; `eqkin index` deletes them")
+            leftover, foreign = find_unknown_index_files(folder, manifest)
+            if manifest is None and any(name.startswith(("terms-", "words-")) for name in leftover):
+                problems.append(f"{folder / INDEX_MANIFEST_NAME}: missing; run `eqkin index`")
+            elif leftover:
+                notes.append(f"{len(leftover)} unused files of an interrupted update; `eqkin index` deletes them")
+            notes += [f"{folder / name}: does not belong to the library; eqkin leaves it alone" for name in foreign]
     except (CorruptData, StorageFailed) as error:
         problems.append(str(error))
     except (sqlite3.DatabaseError, OSError, ValueError, KeyError, TypeError, IndexError) as error:

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
+import orjson
+import zstandard
+
 from eqkin.latex.scan import Scanner, strip_comments
 from eqkin.limits import LIMITS
 
@@ -325,3 +328,27 @@ _READERS: dict[str, Callable[[Scanner, int, re.Match[str]], _ReadResult]] = {
 }
 # alternatives that start with a plain letter are skipped fast
 _DEFINITION = re.compile(r"\\(" + "|".join(_READERS) + r")(?![A-Za-z@])\s*+\*?\s*+")
+
+
+def pack_macros(tables: list[dict[str, Macro]], epochs: list[int]) -> bytes:
+    """Return tables of macros, and which of them holds for each equation of a document, as they are stored."""
+    if not any(tables):
+        return b""
+    content: object = list(tables[0].values())
+    if len(tables) > 1:
+        pairs = zip(tables, tables[1:], strict=False)
+        changes = [[macro for name, macro in after.items() if before.get(name) != macro] for before, after in pairs]
+        content = {"tables": [content, *changes], "epochs": epochs}
+    return zstandard.compress(orjson.dumps(content), 1)
+
+
+def unpack_macros(packed: bytes, equations: int = 0) -> tuple[list[dict[str, Macro]], list[int]]:
+    """Return the tables that `pack_macros` stored, and which of them holds for each of some equations."""
+    content = orjson.loads(zstandard.decompress(packed)) if packed else []
+    if isinstance(content, list):  # one table for all, as eqkin 0.1 stored it
+        content = {"tables": [content], "epochs": [0] * equations}
+    tables: list[dict[str, Macro]] = []
+    for changes in content["tables"]:
+        macros = (Macro(**macro | {"args": tuple(map(tuple, macro["args"]))}) for macro in changes)
+        tables.append({**(tables[-1] if tables else {}), **{macro.name: macro for macro in macros}})
+    return tables, content["epochs"]

@@ -6,7 +6,8 @@ an equation. SQLite's rollback journal makes every commit atomic.
 
 `manifest.json` says which converter made the trees, and the hash of the database. A writer unseals it before its first
 change and seals it last, with the new generation and hash of the database. An unsealed manifest means that a writer is
-active or was killed: then only the database's own checks apply.
+active or was killed: then only the database's own checks apply. A sealed database is compared with its hash when it is
+opened, unless neither its size nor its times have changed since the last time (`eqkin.storage.segments`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from eqkin.latex.rows import extract_row
 from eqkin.limits import check_cancelled
 from eqkin.mathml.converter import ConverterIdentity
 from eqkin.storage import format_checked_json, load_checked_json, write_file
+from eqkin.storage.segments import HASH_CACHE_NAME, has_hash
 
 DATABASE_NAME = "library.db"
 FOREST_FOLDER = "forest"
@@ -31,8 +33,17 @@ MANIFEST_FORMAT = "eqkin-library"
 MANIFEST_VERSION = 2
 _STEPS_PER_CHECK = 50_000  # of SQLite's virtual machine, about a millisecond, between checks for cancellation
 _READABLE_VERSIONS = (1,)  # older ones: read as they are, upgraded by the next writer
+JUDGEMENTS_NAME, JUDGEMENTS_SEAL_NAME = "judgements.db", "judgements.json"
+INDEX_FOLDER = "index"
+LOCK_NAME = "lock"
+LIBRARY_NAMES = frozenset(  # all that may be in a library's folder
+    (LOCK_NAME, DATABASE_NAME, f"{DATABASE_NAME}-journal", FOREST_FOLDER, INDEX_FOLDER, MANIFEST_NAME, HASH_CACHE_NAME)
+    + (JUDGEMENTS_NAME, f"{JUDGEMENTS_NAME}-journal", JUDGEMENTS_SEAL_NAME)
+)
+OWN_FILES = re.compile(re.escape(f"{MANIFEST_NAME} {HASH_CACHE_NAME}").replace(r"\ ", "|"))  # see `find_unknown_files`
+OWN_SEGMENTS = re.compile(rf"\d{{10}}-[0-9a-f]+\.safetensors|{re.escape(HASH_CACHE_NAME)}")
 _DISK_ERROR = re.compile(r"full|I/O|read-?only|locked|unable to open|permission", re.IGNORECASE)
-_REMEDY = "add the sources to a new library"
+_REMEDY = "restore it from a copy, or add the sources to a new library"
 _SCHEMA = """
 CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE papers (
@@ -128,6 +139,29 @@ class LibraryManifest:
             raise CorruptData(f"{path}: damaged ({error}); {_REMEDY}") from error
 
 
+def check_links(folder: Path) -> None:
+    """Raise `CorruptData` if a part of a library is a symbolic link: eqkin would change what it leads to."""
+    for name in LIBRARY_NAMES:
+        if (folder / name).is_symlink():
+            raise CorruptData(f"{folder / name}: is a symbolic link; put what it leads to in its place")
+
+
+def load_checked_manifest(folder: Path) -> LibraryManifest:
+    """Read the manifest; raises `CorruptData` if it, or the database that it seals, is damaged."""
+    path, manifest = folder / DATABASE_NAME, LibraryManifest.load(folder)
+    while manifest.sealed:
+        try:
+            if has_hash(path, manifest.database):
+                break
+            problem = "does not match its hash"
+        except OSError as error:
+            problem = f"cannot be read ({error.strerror})"
+        before, manifest = manifest, LibraryManifest.load(folder)
+        if manifest == before:  # otherwise a writer has changed it
+            raise CorruptData(f"{path}: {problem}; {_REMEDY}")
+    return manifest
+
+
 def create_database(path: Path) -> None:
     """Create an empty database."""
     with translate_sqlite_errors(path), sqlite3.connect(path) as connection:
@@ -152,6 +186,13 @@ def connect(path: Path, *, write: bool = False, check_same_thread: bool = True) 
                 values = ", ".join(f"{default} AS {name}" for name, _, default in columns)
                 connection.execute(f"CREATE TEMP VIEW {table} AS SELECT *, {values} FROM main.{table}")
     return connection
+
+
+def require_sound(connection: sqlite3.Connection, path: Path) -> None:
+    """Raise `CorruptData` if SQLite finds damage in the structure of a database."""
+    found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    if found != "ok":
+        raise CorruptData(f"{path}: {found}; {_REMEDY}")
 
 
 def is_outdated(connection: sqlite3.Connection) -> bool:

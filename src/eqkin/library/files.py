@@ -7,6 +7,7 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -21,19 +22,33 @@ from eqkin.library.database import (
     FOREST_FOLDER,
     MANIFEST_NAME,
     LibraryManifest,
+    check_links,
     connect,
+    is_empty,
+    load_checked_manifest,
     read_generation,
     translate_sqlite_errors,
 )
 from eqkin.mathml.converter import get_converter_identity
 from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.sources.files import display_path
+from eqkin.storage.segments import SegmentEntry, is_intact
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import open_forest
 from eqkin.trees.mathml import Node, to_node
 
 if TYPE_CHECKING:
     from eqkin.library.writer import LibraryWriter
+
+
+TREES_REMEDY = "`eqkin upgrade` makes its trees again from the LaTeX in the library"
+
+
+@dataclass(frozen=True)
+class TreesEntry(SegmentEntry):
+    """A segment of trees: the numbers `first .. first + count - 1`."""
+
+    first: int
 
 
 class TreeNotFound(BadInput):
@@ -66,6 +81,8 @@ class LibraryFiles:
         path = Path(folder).expanduser().absolute()
         if not (path / MANIFEST_NAME).exists():
             if not create:
+                if (path / DATABASE_NAME).exists() and not is_empty(path / DATABASE_NAME):
+                    raise CorruptData(f"{path / MANIFEST_NAME}: missing; restore it from a copy")
                 raise BadInput(
                     f"{path}: there is no library; create one with `eqkin add PATH --library {path}`, "
                     "or in Python with `Library.open(path, create=True)`"
@@ -73,7 +90,8 @@ class LibraryFiles:
             from eqkin.library.writer import create_library  # not needed to read, and slow to import
 
             create_library(path)
-        manifest = LibraryManifest.load(path)
+        check_links(path)
+        manifest = load_checked_manifest(path)
         return cls(path, manifest, connect(path / DATABASE_NAME, check_same_thread=check_same_thread))
 
     def close(self) -> None:
@@ -174,20 +192,22 @@ class LibraryFiles:
     def open_segments(self) -> list[tuple[int, Forest]]:
         """Return all segments with the number of their first tree; retries while a writer merges some."""
         for attempt in range(3):
-            rows = self.connection.execute("SELECT first, file FROM segments ORDER BY first").fetchall()
+            entries = list_segments(self.connection)
             try:
-                opened = {
-                    row["file"]: self._segments.get(row["file"])
-                    or open_forest(self.folder / FOREST_FOLDER / row["file"])
-                    for row in rows
-                }
+                opened = {entry.file: self._segments.get(entry.file) or self._open_segment(entry) for entry in entries}
             except CorruptData:
                 if attempt == 2:
                     raise
                 continue
             self._segments = opened
-            return [(row["first"], opened[row["file"]]) for row in rows]
+            return [(entry.first, opened[entry.file]) for entry in entries]
         raise AssertionError
+
+    def _open_segment(self, entry: TreesEntry) -> Forest:
+        path = self.folder / FOREST_FOLDER / entry.file
+        if not is_intact(path.parent, entry):
+            raise CorruptData(f"{path}: missing, or does not match its hash; {TREES_REMEDY}")
+        return open_forest(path)
 
     def check_converter(self) -> None:
         """Raise `CorruptData` if another converter made the library's trees."""
@@ -196,7 +216,7 @@ class LibraryFiles:
             raise CorruptData(
                 f"{self.folder}: its trees were made by {theirs.name} {theirs.version}, "
                 f"this eqkin has {mine.name} {mine.version}; "
-                "trees of two converters are never mixed: add the sources to a new library"
+                "trees of two converters are never mixed: run `eqkin upgrade`, which makes them again"
             )
 
     @contextmanager
@@ -207,6 +227,12 @@ class LibraryFiles:
         with translate_sqlite_errors(self.folder / DATABASE_NAME), LibraryWriter(self.folder) as writer:
             yield writer
         self.manifest = LibraryManifest.load(self.folder)
+
+
+def list_segments(connection: sqlite3.Connection) -> list[TreesEntry]:
+    """Return the segments of trees, in order."""
+    rows = connection.execute("SELECT file, sha256, bytes, count, first FROM segments ORDER BY first")
+    return [TreesEntry(*row) for row in rows]
 
 
 def normalise_source(source: str) -> str:

@@ -1,14 +1,17 @@
 """Judgements of users about results: relevant or not, with keywords. A small SQLite database next to the library's.
 
-It needs no lock of the library: any process may write at any time. Every row has the hash of its content.
+It needs no lock of the library: any process may write at any time. Every row has the hash of its content, and
+`judgements.json` has that of the file. It is unsealed (without a hash) while the file is changed, and if that was
+interrupted; libraries of eqkin 0.1 have none until the next judgement.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,10 +20,13 @@ from typing import Any
 import orjson
 
 from eqkin.errors import BadInput, CorruptData, EqkinError, LimitReached
-from eqkin.library.database import translate_sqlite_errors
+from eqkin.library.database import JUDGEMENTS_NAME, JUDGEMENTS_SEAL_NAME, translate_sqlite_errors
 from eqkin.limits import LIMITS, Limits, check_cancelled
+from eqkin.storage import delete_unused_files, format_checked_json, hash_file, load_checked_json, write_file
+from eqkin.storage.segments import has_hash
 
-JUDGEMENTS_NAME = "judgements.db"
+_SEAL_FORMAT, _SEAL_VERSION = "eqkin-judgements", 1
+_REMEDY = "restore both files of judgements from a copy, or delete both to start without judgements"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS judgements (
     id INTEGER PRIMARY KEY, latex TEXT NOT NULL, mathml TEXT NOT NULL, words TEXT NOT NULL,
@@ -72,6 +78,7 @@ class LocalJudgements:
     def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
         self.path: Path = folder / JUDGEMENTS_NAME
         self._limits = limits
+        self._seal_path = folder / JUDGEMENTS_SEAL_NAME
 
     def add(self, judgement: Judgement) -> Judgement:
         """Store a judgement durably and return it with its time.
@@ -88,8 +95,7 @@ class LocalJudgements:
         if len(judgement.keywords) > self._limits.judgement_keywords:
             raise LimitReached(f"a judgement has more than {self._limits.judgement_keywords} keywords")
         stamped = replace(judgement, time=datetime.now(UTC).isoformat(timespec="milliseconds"))
-        with self._connect() as connection:
-            connection.execute("BEGIN IMMEDIATE")
+        with self._lock() as connection:
             connection.execute(_SCHEMA)
             if connection.execute("SELECT count(*) FROM judgements").fetchone()[0] >= self._limits.web_judgements:
                 raise LimitReached(f"{self._limits.web_judgements:,} judgements are stored, which is the limit")
@@ -102,14 +108,13 @@ class LocalJudgements:
             connection.execute(
                 "INSERT INTO judgements VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, stamped.compute_digest())
             )
-            connection.execute("COMMIT")
         return stamped
 
     def remove(self, equation: str, latex: str = "", mathml: str = "", words: str = "") -> int:
         """Delete all judgements of an equation for a query; return their number."""
         if not self.path.exists():
             return 0
-        with self._connect() as connection:
+        with self._lock() as connection:
             connection.execute(_SCHEMA)
             condition = "equation = ? AND latex = ? AND mathml = ? AND words = ?"
             return connection.execute(
@@ -120,7 +125,7 @@ class LocalJudgements:
         """Delete judgements by their numbers (see `list_numbered`), by default all; return how many were deleted."""
         if not self.path.exists():
             return 0
-        with self._connect() as connection:
+        with self._lock() as connection:
             connection.execute(_SCHEMA)
             if numbers is None:
                 return connection.execute("DELETE FROM judgements").rowcount
@@ -156,10 +161,11 @@ class LocalJudgements:
 
     def find_problems(self) -> list[str]:
         """Return what is damaged; nothing if there are no judgements."""
-        if not self.path.exists():
-            return []
         try:
+            self._require_intact(force=True)
             damaged = sum(judgement.compute_digest() != sha256 for _, judgement, sha256 in self._read_rows())
+            if not self.path.exists():
+                return []
             with self._connect() as connection:
                 found = [f"{self.path}: {row[0]}" for row in connection.execute("PRAGMA integrity_check(5)")]
         except EqkinError as error:
@@ -167,7 +173,53 @@ class LocalJudgements:
         wrong = [f"{self.path}: {damaged} judgements do not match their hash"] if damaged else []
         return wrong + [problem for problem in found if not problem.endswith(": ok")]
 
+    def seal(self) -> None:
+        """Store the hash of the file, unless it has none because there are no judgements."""
+        if self.path.exists():
+            with self._lock():
+                pass
+
+    def _read_seal(self) -> str | None:
+        """Return the hash that the file must have, "" if it is being changed, None if there are no judgements yet."""
+        try:
+            data = load_checked_json(self._seal_path, "judgements", _SEAL_FORMAT, _SEAL_VERSION, _REMEDY)
+            return str(data["sha256"])
+        except FileNotFoundError:
+            return None
+        except KeyError as error:
+            raise CorruptData(f"{self._seal_path}: damaged ({error}); {_REMEDY}") from error
+
+    def _write_seal(self, sha256: str) -> None:
+        data = {"format": _SEAL_FORMAT, "version": _SEAL_VERSION, "sha256": sha256}
+        write_file(self._seal_path, format_checked_json("judgements", data))
+
+    def _require_intact(self, *, force: bool = False) -> None:
+        """Compare the file with its hash; raises `CorruptData`. `force`: read it even if the answer is cached."""
+        seal = self._read_seal()
+        while seal:
+            with suppress(OSError):
+                if has_hash(self.path, seal, force=force):
+                    return
+            before, seal = seal, self._read_seal()
+            if seal == before:  # otherwise another process has changed it
+                raise CorruptData(f"{self.path}: missing, or does not match its hash; {_REMEDY}")
+
+    @contextmanager
+    def _lock(self) -> Iterator[sqlite3.Connection]:
+        """Yield a connection in a transaction that excludes all other processes until the file is sealed again."""
+        self._require_intact()  # before SQLite makes a file that is missing
+        with self._connect() as connection:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("BEGIN EXCLUSIVE")
+            self._require_intact()
+            delete_unused_files(self.path.parent, (JUDGEMENTS_SEAL_NAME,), re.compile(re.escape(JUDGEMENTS_SEAL_NAME)))
+            yield connection
+            self._write_seal("")
+            connection.execute("COMMIT")
+            self._write_seal(hash_file(self.path))
+
     def _read_rows(self) -> Iterable[tuple[int, Judgement, str]]:
+        self._require_intact()
         if not self.path.exists():
             return []
         with self._connect() as connection:
@@ -178,7 +230,7 @@ class LocalJudgements:
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        with translate_sqlite_errors(self.path):
+        with translate_sqlite_errors(self.path, _REMEDY):
             connection = sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT_SECONDS, isolation_level=None)
             with closing(connection):
                 connection.row_factory = sqlite3.Row
@@ -190,7 +242,7 @@ def _parse_row(row: sqlite3.Row, path: Path) -> tuple[int, Judgement, str]:
     values: dict[str, Any] = {name: row[name] for name in ("equation", "latex", "mathml", "words", "time")}
     try:
         keywords = tuple(orjson.loads(row["keywords"]))
-    except orjson.JSONDecodeError as error:
-        raise CorruptData(f"{path}: damaged judgement {row['id']} ({error})") from error
+    except (orjson.JSONDecodeError, TypeError) as error:
+        raise CorruptData(f"{path}: damaged judgement {row['id']} ({error}); {_REMEDY}") from error
     judgement = Judgement(relevant=bool(row["relevant"]), keywords=keywords, **values)
     return int(row["id"]), judgement, str(row["sha256"])

@@ -9,19 +9,20 @@ import errno
 import re
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from operator import attrgetter
 from typing import Any
 
 import orjson
-import zstandard
 
 from eqkin.errors import EqkinError, LimitReached, StorageFailed
 from eqkin.executor import UNREADABLE, WorkerEnvironmentError
 from eqkin.latex import Document, parse
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.latex.language import detect_language, normalise_language
+from eqkin.latex.macros import pack_macros
 from eqkin.latex.titles import clean_authors, clean_title
 from eqkin.limits import LIMITS
 from eqkin.mathml import formulas
@@ -166,7 +167,6 @@ def parse_paper(paper: Paper, digest: str, chosen: str = "rows") -> ParsedPaper:
     """Find sections, equations and citations of a paper and convert its equations; `chosen` is one of `FORMULAS`."""
     document = parse(paper.text, paper.styles, paper.bibliography, rows=chosen != "displays", inline=chosen == "inline")
     equations, forest = convert_document(document)
-    # The macros are kept so that the LaTeX can be converted again without its source.
     macros = document.macros[0] if document.macros else {}
     about = document.about
     paper.authors = clean_authors(paper.authors) or about.authors
@@ -179,7 +179,7 @@ def parse_paper(paper: Paper, digest: str, chosen: str = "rows") -> ParsedPaper:
         paper,
         title=clean_title(paper.title, macros) or about.title or _name_document(document, paper),
         packages=document.packages,
-        macros=zstandard.compress(orjson.dumps(list(macros.values())), 1) if macros else b"",
+        macros=pack_macros(document.macros, [equation.epoch for equation in document.equations]),
         sections=[(section.level, section.title, section.latex) for section in document.sections],
         equations=equations,
         cites=sorted({*document.cites, *paper.cites} - {paper.key.removeprefix("arxiv:")}),
@@ -206,8 +206,13 @@ def _name_document(document: Document, paper: Paper) -> str:
     return f"{parts[-2]}/{stem}" if stem.lower() in _COMMON_FILE_NAMES and len(parts) > 1 and parts[-2] else stem
 
 
-def convert_document(document: Document) -> tuple[list[ParsedEquation], Forest]:
-    """Convert a document's equations, each with the macros that are defined at its position."""
+def convert_document(
+    document: Document, stored: Mapping[int, tuple[ParsedEquation, Forest | None]] | None = None
+) -> tuple[list[ParsedEquation], Forest]:
+    """Convert a document's equations, each with the macros that are defined at its position.
+
+    `stored` has equations, by number, that came as MathML and are kept, with their trees.
+    """
     equations = [
         ParsedEquation(
             *(e.section, number, e.mark, e.environment, e.label, e.body, "failed"),
@@ -244,9 +249,7 @@ def convert_document(document: Document) -> tuple[list[ParsedEquation], Forest]:
             else:
                 e.reason, e.message = outcome.failure.reason, outcome.failure.message[:300]
         n_trees += len(conversion.forest)
-    for e in equations:
-        if e.environment == MATHML_ENVIRONMENT:
-            n_trees += _convert_mathml(e, builder, n_trees)
+    _convert_mathml(equations, stored, builder, n_trees)
     # trees in the order of their equations, and sorted strings: equal content is equal bytes
     forest = builder.build()
     with_tree = [e for e in equations if e.tree >= 0]
@@ -256,18 +259,30 @@ def convert_document(document: Document) -> tuple[list[ParsedEquation], Forest]:
     return equations, (forest if order == list(range(len(forest))) else forest.select(order)).canonicalise()
 
 
-def _convert_mathml(equation: ParsedEquation, builder: ForestBuilder, n_trees: int) -> int:
-    """Add the tree of an equation that is MathML already; return the number of trees added."""
-    mathml = equation.latex
-    annotation = _TEX_ANNOTATION.search(mathml)
-    equation.latex = resolve_references(annotation[1]).strip() if annotation else ""
-    try:
-        builder.add_forest(to_forest(parse_mathml(mathml)))
-    except EqkinError as error:
-        equation.reason, equation.message = f"MathML: {_classify_error(error)}", str(error)[:300]
-        return 0
-    equation.status, equation.tree = "converted", n_trees
-    return 1
+def _convert_mathml(
+    equations: list[ParsedEquation],
+    stored: Mapping[int, tuple[ParsedEquation, Forest | None]] | None,
+    builder: ForestBuilder,
+    n_trees: int,
+) -> None:
+    """Add the trees of equations that are MathML already, or those that are stored of them."""
+    for number, e in enumerate(equations):
+        if e.environment != MATHML_ENVIRONMENT:
+            continue
+        if stored is not None:
+            e, forest = stored[number]
+            equations[number] = e
+        else:
+            mathml, forest = e.latex, None
+            annotation = _TEX_ANNOTATION.search(mathml)
+            e.latex = resolve_references(annotation[1]).strip() if annotation else ""
+            try:
+                forest, e.status = to_forest(parse_mathml(mathml)), "converted"
+            except EqkinError as error:
+                e.reason, e.message = f"MathML: {_classify_error(error)}", str(error)[:300]
+        if forest is not None:
+            builder.add_forest(forest)
+            e.tree, n_trees = n_trees, n_trees + 1
 
 
 def compute_content_digest(parsed: ParsedPaper) -> str:

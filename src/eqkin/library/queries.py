@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from eqkin.library.database import FOREST_FOLDER, JOIN_WHOLE, LATEX
+from eqkin.library.database import JOIN_WHOLE, LATEX
 from eqkin.library.files import LibraryFiles
-from eqkin.trees.forest import Forest, open_forest
+from eqkin.trees.forest import Forest
 
 _RANGE_SIZES = (65_536, 4_096, 256)  # trees counted at once; a range with gaps is divided
 _MAX_ATTEMPTS = 3
@@ -208,10 +208,8 @@ def read_corpus(library: LibraryFiles) -> Iterator[CorpusTables]:
                 "SELECT c.paper, p.id FROM citations c JOIN papers p ON p.key = 'arxiv:' || c.cited"
             )
             links = np.fromiter(chain.from_iterable(citations), np.int64).reshape(-1, 2)
-            files = connection.execute("SELECT first, file FROM segments ORDER BY first").fetchall()
             # opened before the transaction ends: until then no writer deletes them
-            segments = [(first, open_forest(library.folder / FOREST_FOLDER / file)) for first, file in files]
-            yield CorpusTables(papers, table, links, segments)
+            yield CorpusTables(papers, table, links, library.open_segments())
         finally:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

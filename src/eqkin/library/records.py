@@ -16,10 +16,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import orjson
-import zstandard
 
 from eqkin.errors import BadInput
-from eqkin.latex.macros import Macro
+from eqkin.latex.macros import Macro, unpack_macros
 from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, extract_context, to_plain_text
 from eqkin.latex.structural import expand_macros
 from eqkin.library import LibraryFiles
@@ -431,11 +430,7 @@ def read_context(
 @lru_cache(maxsize=256)
 def load_macros(packed: bytes) -> dict[str, Macro]:
     """Return the macros of a paper by name, as they are stored."""
-    if not packed:
-        return {}
-    listed = orjson.loads(zstandard.decompress(packed))
-    macros = (Macro(**entry | {"args": tuple(map(tuple, entry["args"]))}) for entry in listed)
-    return {macro.name: macro for macro in macros}
+    return unpack_macros(packed)[0][0]
 
 
 def _to_json(values: Iterable[int | str]) -> str:

@@ -12,12 +12,22 @@ import numpy as np
 import orjson
 
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.library.database import DATABASE_NAME, FOREST_FOLDER, JOIN_WHOLE, LATEX, read_generation
-from eqkin.library.files import LibraryFiles
+from eqkin.library.database import (
+    DATABASE_NAME,
+    FOREST_FOLDER,
+    JOIN_WHOLE,
+    LATEX,
+    LIBRARY_NAMES,
+    OWN_FILES,
+    OWN_SEGMENTS,
+    read_generation,
+)
+from eqkin.library.files import TREES_REMEDY, LibraryFiles, list_segments
 from eqkin.library.judgements import LocalJudgements
 from eqkin.library.parsing import ParsedEquation, ParsedPaper, compute_content_digest, make_failed_paper
 from eqkin.sources.paper import Paper
-from eqkin.storage import hash_file
+from eqkin.storage import find_unknown_files, hash_file
+from eqkin.storage.segments import HASH_CACHE_NAME, is_cache_damaged
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import from_bytes, open_forest
 
@@ -45,6 +55,7 @@ def verify_library(folder: Path, progress: Callable[[int], None] | None = None) 
             _check_database(library, report)
             segments = _check_segments(library, report)
             _check_papers(library, segments, report, progress or (lambda papers: None))
+            _check_folders(library, report)
             report.problems += LocalJudgements(folder).find_problems()
     except (CorruptData, StorageFailed) as error:
         report.problems.append(str(error))
@@ -69,30 +80,41 @@ def _check_database(library: LibraryFiles, report: VerificationReport) -> None:
 def _check_segments(library: LibraryFiles, report: VerificationReport) -> list[tuple[int, Forest]]:
     """Check all segments; return the intact ones with the number of their first tree."""
     segments: list[tuple[int, Forest]] = []
-    folder, used, end = library.folder / FOREST_FOLDER, set(), None
-    for row in library.connection.execute("SELECT * FROM segments ORDER BY first").fetchall():
-        path = folder / row["file"]
-        used.add(path.name)
+    end = 0
+    for entry in list_segments(library.connection):
+        path = library.folder / FOREST_FOLDER / entry.file
         try:
             content = path.read_bytes()
-            if sha256(content).hexdigest() != row["sha256"]:
-                raise CorruptData(f"{path}: does not match its hash")
+            if sha256(content).hexdigest() != entry.sha256:
+                raise CorruptData(f"{path}: does not match its hash; {TREES_REMEDY}")
             forest = from_bytes(content)
             forest.validate()
-            if len(forest) != row["count"] or (end is not None and row["first"] < end):
+            if len(forest) != entry.count or entry.first < end:
                 raise CorruptData(
-                    f"{path}: has {len(forest)} trees, the database says {row['count']} from {row['first']}"
+                    f"{path}: has {len(forest)} trees, the database says {entry.count} from {entry.first}"
                 )
-            segments.append((row["first"], open_forest(path)))  # mapped: all of them may not fit in memory
+            segments.append((entry.first, open_forest(path)))  # mapped: all of them may not fit in memory
         except OSError as error:
-            report.problems.append(f"{path}: {error.strerror}")
+            report.problems.append(f"{path}: {error.strerror}; {TREES_REMEDY}")
         except CorruptData as error:
             report.problems.append(str(error))
-        end = row["first"] + row["count"]
-    unused = [path.name for path in folder.iterdir() if path.name not in used]
-    if unused:
-        report.notes.append(f"{len(unused)} unused segments of an interrupted write; the next `eqkin add` deletes them")
+        end = entry.first + entry.count
     return segments
+
+
+def _check_folders(library: LibraryFiles, report: VerificationReport) -> None:
+    """Name the files that do not belong to the library, count those of killed processes, and check what is cached."""
+    root, forest = library.folder, library.folder / FOREST_FOLDER
+    segments = {HASH_CACHE_NAME, *(entry.file for entry in list_segments(library.connection))}
+    unused = 0
+    for folder, known, own in ((root, LIBRARY_NAMES, OWN_FILES), (forest, segments, OWN_SEGMENTS)):
+        leftover, foreign = find_unknown_files(folder, known, own)
+        unused += len(leftover)
+        report.notes += [f"{folder / name}: does not belong to the library; eqkin leaves it alone" for name in foreign]
+        if is_cache_damaged(folder):
+            report.problems.append(f"{folder / HASH_CACHE_NAME}: damaged; delete it, eqkin makes a new one")
+    if unused:
+        report.notes.append(f"{unused} unused files of an interrupted write; the next `eqkin add` deletes them")
 
 
 def _check_papers(
@@ -104,7 +126,7 @@ def _check_papers(
     starts = np.array([first for first, _ in segments], np.int64)
     digest, separator = sha256(), ""
     for row in library.connection.execute("SELECT * FROM papers ORDER BY key"):
-        paper, trees = _load_paper(library.connection, row)
+        paper, trees = load_stored_paper(library.connection, row)
         report.papers += 1
         report.equations += len(paper.equations)
         report.trees += len(trees)
@@ -129,7 +151,7 @@ def _check_papers(
     report.content = digest.hexdigest()
 
 
-def _load_paper(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[ParsedPaper, list[int]]:
+def load_stored_paper(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[ParsedPaper, list[int]]:
     """Build a paper as it was parsed from its rows, without its forest; return it and the numbers of its trees."""
     paper = Paper(
         row["key"],

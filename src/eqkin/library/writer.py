@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +17,20 @@ import orjson
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed, Unreachable
 from eqkin.library import database
-from eqkin.library.database import DATABASE_NAME, FOREST_FOLDER, MANIFEST_NAME, LibraryManifest
+from eqkin.library.database import DATABASE_NAME, FOREST_FOLDER, LOCK_NAME, MANIFEST_NAME, LibraryManifest
+from eqkin.library.files import TREES_REMEDY, TreesEntry, list_segments
 from eqkin.library.parsing import ParsedPaper, make_failed_paper
-from eqkin.mathml.converter import get_converter_identity
+from eqkin.mathml.converter import ConverterIdentity, get_converter_identity
 from eqkin.sources.paper import Paper
-from eqkin.storage import WriterLock, delete_unused_files, hash_file, sync_folder
-from eqkin.storage.segments import MAX_DEAD_FRACTION, MAX_SEGMENTS, SegmentEntry, SegmentSet, write_segment
+from eqkin.storage import WriterLock, delete_unused_files, find_unknown_files, hash_file, sync_folder
+from eqkin.storage.segments import (
+    HASH_CACHE_NAME,
+    MAX_DEAD_FRACTION,
+    MAX_SEGMENTS,
+    SegmentSet,
+    cache_hashes,
+    write_segment,
+)
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import from_bytes, open_forest, to_bytes
 
@@ -42,13 +52,6 @@ class WriterSettings:
 SETTINGS = WriterSettings()
 
 
-@dataclass(frozen=True)
-class TreesEntry(SegmentEntry):
-    """A segment of trees: the numbers `first .. first + count - 1`."""
-
-    first: int
-
-
 class LibraryWriter:
     """Context manager that writes to a library: holds its lock, commits papers in batches, seals the manifest last."""
 
@@ -66,9 +69,11 @@ class LibraryWriter:
     def __enter__(self) -> LibraryWriter:
         self._lock.__enter__()
         try:
-            self.manifest = LibraryManifest.load(self.folder)  # as the last writer left it
+            self.manifest = database.load_checked_manifest(self.folder)  # as the last writer left it
             self.connection = database.connect(self.folder / DATABASE_NAME, write=True)
             try:
+                if not self.manifest.sealed:  # it was killed; what it damaged must not be sealed
+                    database.require_sound(self.connection, self.folder / DATABASE_NAME)
                 self._delete_unused_files()
                 if database.is_outdated(self.connection):
                     with self._begin_transaction():
@@ -94,6 +99,7 @@ class LibraryWriter:
                 digest = hash_file(self.folder / DATABASE_NAME)
                 self.manifest = self.manifest.seal(database.read_generation(self.connection), digest)
                 self.manifest.save(self.folder)
+                cache_hashes(self.folder, {DATABASE_NAME: digest}, wait=False)
         except OSError as problem:
             raise self._make_storage_error(problem) from problem
         finally:
@@ -277,10 +283,6 @@ class LibraryWriter:
         ).fetchone()
         return int(row[0] or 0)
 
-    def _list_segments(self) -> list[TreesEntry]:
-        rows = self.connection.execute("SELECT file, sha256, bytes, count, first FROM segments ORDER BY first")
-        return [TreesEntry(*row) for row in rows]
-
     def _write_segment(self, forest: Forest, first: int) -> TreesEntry:
         """Write a segment whose name has its first tree: equal trees may be stored twice."""
         file = write_segment(self.folder / FOREST_FOLDER, f"{first:010d}", to_bytes(forest))
@@ -290,13 +292,26 @@ class LibraryWriter:
         rows = [(entry.first, entry.count, entry.file, entry.sha256, entry.bytes) for entry in segments]
         self.connection.executemany("INSERT INTO segments VALUES (?, ?, ?, ?, ?)", rows)
 
+    def drop_segments(self, entries: Sequence[TreesEntry]) -> None:
+        """Forget segments whose trees belong to no equation any more."""
+        if entries:
+            next_tree = str(self._find_next_tree())
+            with self._begin_transaction():
+                self.connection.executemany("DELETE FROM segments WHERE file = ?", [(e.file,) for e in entries])
+                self.connection.execute("INSERT OR REPLACE INTO state VALUES ('next tree', ?)", (next_tree,))
+
+    def set_converter(self, identity: ConverterIdentity) -> None:
+        """Say that one converter made all trees; takes effect when the writer closes."""
+        if self.manifest.converter != identity:
+            self.manifest = replace(self.manifest.unseal(), converter=identity)
+
     def _compact(self) -> None:
         """Merge small segments if there are many, and drop dead trees if they are most.
 
         Trees keep their numbers: vectors are stored by them, and readers of the index ask for them.
         """
-        entries = self._list_segments()
-        segments = SegmentSet(self.folder / FOREST_FOLDER, entries, "run `eqkin verify`")
+        entries = list_segments(self.connection)
+        segments = SegmentSet(self.folder / FOREST_FOLDER, entries, TREES_REMEDY)
         drop_dead = self._has_mostly_dead_trees(entries)
         compacted = segments.compact(self, drop_dead=drop_dead, max_segments=self.settings.max_segments)
         if compacted != segments.entries:
@@ -348,39 +363,53 @@ class LibraryWriter:
 
     def _delete_unused_files(self) -> None:
         """Delete segments that no row refers to, left by a killed writer or merged, and temporary files."""
-        delete_unused_files(self.folder / FOREST_FOLDER, {entry.file for entry in self._list_segments()})
-        for path in self.folder.glob(".*.tmp"):
-            path.unlink(missing_ok=True)
+        known = {HASH_CACHE_NAME, *(entry.file for entry in list_segments(self.connection))}
+        delete_unused_files(self.folder / FOREST_FOLDER, known, database.OWN_SEGMENTS)
+        delete_unused_files(self.folder, database.LIBRARY_NAMES, database.OWN_FILES)
 
 
 def create_library(path: Path) -> None:
-    """Create an empty library in a folder that is empty or does not exist."""
+    """Create an empty library in a folder that is empty, or has what a killed process left that was creating one.
+
+    Raises:
+        BadInput: the folder has other content, which is not touched.
+        CorruptData: it has a database but no manifest.
+        StorageFailed: it cannot be written.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        # left by a process that was killed while it created a library
-        expected = {"lock", FOREST_FOLDER, DATABASE_NAME, f"{DATABASE_NAME}-journal"}
-        unexpected = [
-            entry.name
-            for entry in path.iterdir()
-            if entry.name not in expected and not entry.name.startswith(f".{MANIFEST_NAME}.")
-        ]
-        if unexpected:
-            raise BadInput(
-                f"{path}: the folder is not empty and not a library (it has {unexpected[0]}); choose another one"
-            )
+        _require_unused(path)
         with WriterLock(path):
             if (path / MANIFEST_NAME).exists():
                 return  # another process was faster
-            if (path / DATABASE_NAME).exists() and not database.is_empty(path / DATABASE_NAME):
-                raise CorruptData(f"{path}: has {DATABASE_NAME} but no {MANIFEST_NAME}; it was not touched")
+            _require_unused(path)
             (path / FOREST_FOLDER).mkdir(exist_ok=True)
-            for leftover in path.glob(f"{DATABASE_NAME}*"):
-                leftover.unlink()
+            for name in (f"{DATABASE_NAME}-journal", DATABASE_NAME):
+                (path / name).unlink(missing_ok=True)
             database.create_database(path / DATABASE_NAME)
+            sync_folder(path)  # the manifest must not be there before what it names
             LibraryManifest(get_converter_identity()).seal(0, hash_file(path / DATABASE_NAME)).save(path)
             sync_folder(path.parent)
     except OSError as error:
         raise StorageFailed(f"{path}: no library can be created there ({error.strerror or error})") from error
+
+
+def _require_unused(path: Path) -> None:
+    """Raise an error unless a folder has nothing but what the killed creation of a library leaves."""
+    database.check_links(path)
+    expected = {LOCK_NAME, DATABASE_NAME, f"{DATABASE_NAME}-journal", FOREST_FOLDER}
+    _, foreign = find_unknown_files(path, expected, database.OWN_FILES)
+    folder, lock = path / FOREST_FOLDER, path / LOCK_NAME
+    if folder.exists() and not folder.is_dir():
+        foreign.append(FOREST_FOLDER)
+    elif folder.is_dir():
+        foreign += [f"{FOREST_FOLDER}/{name}" for name in os.listdir(folder)]
+    if lock.exists() and not (lock.is_file() and re.fullmatch(rb"(process \d+ on .*)?\s*", lock.read_bytes()[:500])):
+        foreign.append(LOCK_NAME)
+    if foreign:
+        raise BadInput(f"{path}: the folder is not empty and not a library (it has {foreign[0]}); choose another one")
+    if (path / DATABASE_NAME).exists() and not database.is_empty(path / DATABASE_NAME):
+        raise CorruptData(f"{path}: has {DATABASE_NAME} but no {MANIFEST_NAME}; it was not touched")
 
 
 def _replace_dead_trees(forest: Forest, used: npt.NDArray[np.int64]) -> Forest:

@@ -23,6 +23,7 @@ from eqkin.library import LibraryFiles, records
 from eqkin.library.files import TreeNotFound
 from eqkin.library.queries import has_equations
 from eqkin.library.records import select_papers, select_trees
+from eqkin.mathml.converter import get_converter_identity
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, PaperCount
 from eqkin.search.features import QueryTerms, extract_features
@@ -370,6 +371,10 @@ class LocalBackend:
 
     def _open(self, signature: tuple[int, ...]) -> None:
         with self._connect() as library:
+            theirs, mine = library.manifest.converter, get_converter_identity()
+            if theirs != mine and self._view is None:
+                message = "%s: its equations were read by %s %s, queries are by %s; run `eqkin upgrade`"
+                _LOG.warning(message, self.folder, theirs.name, theirs.version, mine.version)
             self._view = IndexView(_open_index(library, self.model), signature)
 
     def _reopen(self, signature: tuple[int, ...]) -> None:

@@ -3,6 +3,7 @@
 from eqkin.storage.files import (
     WriterLock,
     delete_unused_files,
+    find_unknown_files,
     format_checked_json,
     hash_file,
     load_checked_json,
@@ -17,6 +18,7 @@ from eqkin.storage.files import (
 __all__ = [
     "WriterLock",
     "delete_unused_files",
+    "find_unknown_files",
     "format_checked_json",
     "hash_file",
     "load_checked_json",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import socket
 import sys
 import threading
@@ -31,6 +32,13 @@ else:
 
     def _lock_file(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+_CHUNK_BYTES = 1 << 20
+_TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp(?:-journal)?")  # of `write_atomically`
+_MAX_OPEN_DATABASES = 64
+_DATABASES_LOCK = threading.Lock()
+_open_databases: dict[tuple[int, int], int] = {}  # device and inode -> descriptor, see `hash_file`
 
 
 def write_file(path: Path, content: bytes) -> None:
@@ -89,16 +97,48 @@ def sync_folder(folder: Path) -> None:
 
 def hash_file(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    if path.suffix != ".db" or sys.platform == "win32":
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    # POSIX drops all locks of a process on a file when it closes any descriptor of it, SQLite's included: a reader in
+    # another thread would see half a commit. So the descriptors of the last databases stay open.
+    with _DATABASES_LOCK:
+        for key, kept in list(_open_databases.items()):
+            if len(_open_databases) > _MAX_OPEN_DATABASES or not os.fstat(kept).st_nlink:
+                os.close(_open_databases.pop(key))
+        status = path.stat()
+        descriptor = _open_databases.pop((status.st_dev, status.st_ino), None)
+        if descriptor is None:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            status = os.fstat(descriptor)
+        _open_databases[status.st_dev, status.st_ino] = descriptor  # the last used one comes last
+        digest, at = hashlib.sha256(), 0
+        while chunk := os.pread(descriptor, _CHUNK_BYTES, at):
+            digest.update(chunk)
+            at += len(chunk)
+        return digest.hexdigest()
 
 
-def delete_unused_files(folder: Path, keep: Collection[str]) -> None:
-    """Delete the files of a folder whose names are not in `keep`."""
-    for path in folder.iterdir():
-        if path.name not in keep and path.is_file():
-            with suppress(PermissionError):  # on Windows: another process has it mapped
-                path.unlink(missing_ok=True)
+def find_unknown_files(folder: Path, known: Collection[str], own: re.Pattern[str]) -> tuple[list[str], list[str]]:
+    """Return the names in a folder that are not in `known`: those that eqkin left over, and those of others.
+
+    Left over are regular files whose names match `own`, and temporary files of such names.
+    """
+    leftover: list[str] = []
+    foreign: list[str] = []
+    for entry in os.scandir(folder):
+        temporary = _TEMPORARY.fullmatch(entry.name)
+        if temporary or entry.name not in known:
+            is_own = entry.is_file(follow_symlinks=False) and own.fullmatch(temporary[1] if temporary else entry.name)
+            (leftover if is_own else foreign).append(entry.name)
+    return sorted(leftover), sorted(foreign)
+
+
+def delete_unused_files(folder: Path, known: Collection[str], own: re.Pattern[str]) -> None:
+    """Delete what eqkin left over in a folder (`find_unknown_files`); nothing else is touched."""
+    for name in find_unknown_files(folder, known, own)[0]:
+        with suppress(PermissionError):  # on Windows: another process has it mapped
+            (folder / name).unlink(missing_ok=True)
 
 
 class WriterLock:
@@ -114,7 +154,7 @@ class WriterLock:
 
     def __enter__(self) -> WriterLock:
         try:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
         except OSError as error:
             raise StorageFailed(f"{self.path}: cannot be opened for writing ({error.strerror})") from error
         try:
@@ -175,5 +215,7 @@ def load_checked_json(
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptData(f"{path}: damaged ({error}); {remedy}") from error
     if found[0] != form or found[1] not in (version, *older):
+        if found[0] == form and isinstance(found[1], int) and found[1] > version:
+            remedy = "install a newer eqkin"
         raise CorruptData(f"{path}: {found[0]} version {found[1]}, this eqkin reads {form} version {version}; {remedy}")
     return data

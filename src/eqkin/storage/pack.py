@@ -9,17 +9,24 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import shutil
 import tarfile
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 import zstandard
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.storage.files import format_checked_json, hash_file, parse_checked_json, sync_folder, write_atomically
+from eqkin.storage.files import (
+    WriterLock,
+    format_checked_json,
+    hash_file,
+    parse_checked_json,
+    sync_folder,
+    write_atomically,
+)
 
 LIST_NAME = "contents.json"
 _LEVEL = 6
@@ -52,25 +59,42 @@ def _add_member(tar: tarfile.TarFile, name: str, size: int, source: BinaryIO) ->
     tar.addfile(member, source)
 
 
-def unpack_folder(source: Path, target: Path, progress: Progress | None = None) -> None:
+def unpack_folder(source: Path, target: Path, progress: Progress | None = None, folders: Collection[str] = ()) -> None:
     """Unpack what `pack_folder` wrote to a folder that does not exist yet; nothing is left of one that is damaged.
+
+    `folders` are made within it even if no file is in them. A killed process leaves `.NAME.unpacking` next to the
+    target, which the next one deletes.
 
     Raises:
         BadInput: the target exists, or the source is not a packed folder.
         CorruptData: the source is damaged or incomplete.
+        LibraryBusy: another process is unpacking to this target.
         StorageFailed: the folder cannot be written.
     """
-    if target.exists():
-        raise BadInput(f"{target}: exists already; choose another folder")
+    temporary = target.with_name(f".{target.name}.unpacking")
+    if target.exists() or temporary.is_symlink():
+        raise BadInput(f"{target if target.exists() else temporary}: exists already; choose another folder")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as temporary:
-            folder = Path(temporary) / "unpacked"
-            folder.mkdir()
-            with _open_tar(source) as tar:
-                _unpack_members(tar, source, folder, progress)
-            os.rename(folder, target)
-            sync_folder(target.parent)
+        temporary.mkdir(parents=True, exist_ok=True)
+        with WriterLock(temporary):
+            folder = temporary / "unpacked"
+            try:
+                shutil.rmtree(folder, ignore_errors=True)
+                for path in (folder, *(folder / name for name in folders)):
+                    path.mkdir()
+                with _open_tar(source) as tar:
+                    _unpack_members(tar, source, folder, progress)
+                for path in folder.rglob("*"):
+                    if path.is_dir():
+                        sync_folder(path)
+                sync_folder(folder)
+                os.rename(folder, target)
+                sync_folder(target.parent)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+                with suppress(OSError):
+                    (temporary / "lock").unlink()
+                    temporary.rmdir()
     except OSError as error:
         raise StorageFailed(f"{target}: {error.strerror or error}") from error
 
@@ -120,9 +144,3 @@ def _unpack_members(tar: tarfile.TarFile, source: Path, folder: Path, progress: 
             progress(done)
     if missing:
         raise CorruptData(f"{source}: ends before {min(missing)}; copy it again")
-
-
-def list_files(folder: Path) -> list[str]:
-    """Return the names of all files below a folder except locks, sorted, with `/`."""
-    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != "lock")
-    return sorted(path.relative_to(folder).as_posix() for path in paths)

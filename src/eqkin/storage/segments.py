@@ -196,12 +196,16 @@ def has_hash(path: Path, digest: str, *, force: bool = False) -> bool:
     return right
 
 
-def cache_hashes(folder: Path, written: Mapping[str, str]) -> None:
-    """Cache the hashes, by file name, of files that the caller has just written."""
+def cache_hashes(folder: Path, written: Mapping[str, str], *, wait: bool = True) -> None:
+    """Cache the hashes, by file name, of files that the caller has just written, those that are old enough.
+
+    With `wait`, they are old enough after a moment.
+    """
     with suppress(OSError):
         stamps = {name: _read_stamp(folder / name) for name in written}
-        youngest = max((max(stamp[2:]) for stamp in stamps.values()), default=0)
-        time.sleep(min(max(0, youngest + _SETTLE_NANOSECONDS - time.time_ns()), _SETTLE_NANOSECONDS) / 1e9)
+        if wait:
+            youngest = max((max(stamp[2:]) for stamp in stamps.values()), default=0)
+            time.sleep(min(max(0, youngest + _SETTLE_NANOSECONDS - time.time_ns()), _SETTLE_NANOSECONDS) / 1e9)
         now = time.time_ns()
         _update_cache(folder, {n: (written[n], stamp) for n, stamp in stamps.items() if _is_settled(stamp, now)})
 
