@@ -51,6 +51,7 @@ def test_intact_files_are_not_hashed_again_until_they_change(
 ) -> None:
     update_index(atlas, encoder, rebuild=True, settings=SETTINGS)
     path, _ = _vectors(atlas)
+    Library.open(atlas.folder).close()  # checks the database, which is old enough by now
     with monkeypatch.context() as patch:
         patch.setattr("eqkin.storage.segments.hash_file", _refuse)
         VectorIndex.open(atlas, encoder.digest, SETTINGS)

@@ -156,7 +156,7 @@ def test_temporary_files_of_killed_processes_are_counted_and_deleted(full: Path,
     for name in names:
         (full / name).write_text("x")
     notes = verify(full).notes
-    assert any(note.startswith("2 unused files of an interrupted write") for note in notes)
+    assert any(note.startswith("3 unused files of an interrupted write") for note in notes)
     assert any(note.startswith("3 unused files of an interrupted update") for note in notes)
     LocalJudgements(full).add(Judgement("a", False, latex="x"))
     write_article(papers, 9)

@@ -40,10 +40,11 @@ LIBRARY_NAMES = frozenset(  # all that may be in a library's folder
     (LOCK_NAME, DATABASE_NAME, f"{DATABASE_NAME}-journal", FOREST_FOLDER, INDEX_FOLDER, MANIFEST_NAME, HASH_CACHE_NAME)
     + (JUDGEMENTS_NAME, f"{JUDGEMENTS_NAME}-journal", JUDGEMENTS_SEAL_NAME)
 )
-OWN_FILES = re.compile(re.escape(f"{MANIFEST_NAME} {HASH_CACHE_NAME}").replace(r"\ ", "|"))  # see `find_unknown_files`
+OWN_FILES = re.compile(r"(manifest|checked)\.json")  # see `find_unknown_files`
+OWN_JUDGEMENT_FILES = re.compile(r"(judgements|checked)\.json")
 OWN_SEGMENTS = re.compile(rf"\d{{10}}-[0-9a-f]+\.safetensors|{re.escape(HASH_CACHE_NAME)}")
 _DISK_ERROR = re.compile(r"full|I/O|read-?only|locked|unable to open|permission", re.IGNORECASE)
-_REMEDY = "restore it from a copy, or add the sources to a new library"
+LIBRARY_REMEDY = "restore it from a copy, or add the sources to a new library"
 _SCHEMA = """
 CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE papers (
@@ -130,13 +131,13 @@ class LibraryManifest:
         path = folder / MANIFEST_NAME
         try:
             data = load_checked_json(
-                path, "manifest", MANIFEST_FORMAT, MANIFEST_VERSION, _REMEDY, older=_READABLE_VERSIONS
+                path, "manifest", MANIFEST_FORMAT, MANIFEST_VERSION, LIBRARY_REMEDY, older=_READABLE_VERSIONS
             )
             return cls(ConverterIdentity(**data.pop("converter")), **data)
         except FileNotFoundError as error:
-            raise CorruptData(f"{path}: missing; {_REMEDY}") from error
+            raise CorruptData(f"{path}: missing; {LIBRARY_REMEDY}") from error
         except (KeyError, TypeError) as error:
-            raise CorruptData(f"{path}: damaged ({error}); {_REMEDY}") from error
+            raise CorruptData(f"{path}: damaged ({error}); {LIBRARY_REMEDY}") from error
 
 
 def check_links(folder: Path) -> None:
@@ -158,7 +159,7 @@ def load_checked_manifest(folder: Path) -> LibraryManifest:
             problem = f"cannot be read ({error.strerror})"
         before, manifest = manifest, LibraryManifest.load(folder)
         if manifest == before:  # otherwise a writer has changed it
-            raise CorruptData(f"{path}: {problem}; {_REMEDY}")
+            raise CorruptData(f"{path}: {problem}; {LIBRARY_REMEDY}")
     return manifest
 
 
@@ -192,7 +193,7 @@ def require_sound(connection: sqlite3.Connection, path: Path) -> None:
     """Raise `CorruptData` if SQLite finds damage in the structure of a database."""
     found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
     if found != "ok":
-        raise CorruptData(f"{path}: {found}; {_REMEDY}")
+        raise CorruptData(f"{path}: {found}; {LIBRARY_REMEDY}")
 
 
 def is_outdated(connection: sqlite3.Connection) -> bool:
@@ -268,7 +269,7 @@ def begin_transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 @contextmanager
-def translate_sqlite_errors(path: Path, remedy: str = f"the library is damaged, {_REMEDY}") -> Iterator[None]:
+def translate_sqlite_errors(path: Path, remedy: str = f"the library is damaged, {LIBRARY_REMEDY}") -> Iterator[None]:
     """Raise SQLite's errors as eqkin's; `remedy` says what to do about damage."""
     try:
         yield

@@ -8,7 +8,6 @@ interrupted; libraries of eqkin 0.1 have none until the next judgement.
 from __future__ import annotations
 
 import hashlib
-import re
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -20,7 +19,13 @@ from typing import Any
 import orjson
 
 from eqkin.errors import BadInput, CorruptData, EqkinError, LimitReached
-from eqkin.library.database import JUDGEMENTS_NAME, JUDGEMENTS_SEAL_NAME, translate_sqlite_errors
+from eqkin.library.database import (
+    JUDGEMENTS_NAME,
+    JUDGEMENTS_SEAL_NAME,
+    LIBRARY_NAMES,
+    OWN_JUDGEMENT_FILES,
+    translate_sqlite_errors,
+)
 from eqkin.limits import LIMITS, Limits, check_cancelled
 from eqkin.storage import delete_unused_files, format_checked_json, hash_file, load_checked_json, write_file
 from eqkin.storage.segments import has_hash
@@ -212,7 +217,7 @@ class LocalJudgements:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("BEGIN EXCLUSIVE")
             self._require_intact()
-            delete_unused_files(self.path.parent, (JUDGEMENTS_SEAL_NAME,), re.compile(re.escape(JUDGEMENTS_SEAL_NAME)))
+            delete_unused_files(self.path.parent, LIBRARY_NAMES, OWN_JUDGEMENT_FILES)
             yield connection
             self._write_seal("")
             connection.execute("COMMIT")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,8 +19,14 @@ from eqkin.library.database import (
     JOIN_WHOLE,
     LATEX,
     LIBRARY_NAMES,
+    LIBRARY_REMEDY,
+    MANIFEST_NAME,
     OWN_FILES,
+    OWN_JUDGEMENT_FILES,
     OWN_SEGMENTS,
+    LibraryManifest,
+    check_links,
+    connect,
     read_generation,
 )
 from eqkin.library.files import TREES_REMEDY, LibraryFiles, list_segments
@@ -49,9 +56,16 @@ def verify_library(folder: Path, progress: Callable[[int], None] | None = None) 
 
     The caller holds the writer lock. Raises `BadInput` if there is no library.
     """
-    report = VerificationReport()
+    report, folder = VerificationReport(), folder.expanduser().absolute()
+    for path in (folder / HASH_CACHE_NAME, folder / FOREST_FOLDER / HASH_CACHE_NAME):
+        if is_cache_damaged(path.parent):
+            report.problems.append(f"{path}: damaged; delete it, eqkin makes a new one")
     try:
-        with LibraryFiles.open(folder) as library:
+        if not (folder / MANIFEST_NAME).exists():
+            LibraryFiles.open(folder)  # says what is wrong
+        check_links(folder)
+        # without the check of its hash, which would be all that is found in a damaged database
+        with LibraryFiles(folder, LibraryManifest.load(folder), connect(folder / DATABASE_NAME)) as library:
             _check_database(library, report)
             segments = _check_segments(library, report)
             _check_papers(library, segments, report, progress or (lambda papers: None))
@@ -69,7 +83,7 @@ def _check_database(library: LibraryFiles, report: VerificationReport) -> None:
     if not manifest.sealed:
         report.notes.append("the last writer was stopped before it finished; run its command again to complete it")
     elif read_generation(library.connection) != manifest.generation or hash_file(path) != manifest.database:
-        report.problems.append(f"{path}: does not match the hash in the manifest")
+        report.problems.append(f"{path}: does not match the hash in the manifest; {LIBRARY_REMEDY}")
     for row in library.connection.execute("PRAGMA integrity_check(20)"):
         if row[0] != "ok":
             report.problems.append(f"{path}: {row[0]}")
@@ -103,18 +117,17 @@ def _check_segments(library: LibraryFiles, report: VerificationReport) -> list[t
 
 
 def _check_folders(library: LibraryFiles, report: VerificationReport) -> None:
-    """Name the files that do not belong to the library, count those of killed processes, and check what is cached."""
+    """Name the files that do not belong to the library, and count those of killed processes."""
     root, forest = library.folder, library.folder / FOREST_FOLDER
     segments = {HASH_CACHE_NAME, *(entry.file for entry in list_segments(library.connection))}
     unused = 0
-    for folder, known, own in ((root, LIBRARY_NAMES, OWN_FILES), (forest, segments, OWN_SEGMENTS)):
+    own_files = re.compile(f"{OWN_FILES.pattern}|{OWN_JUDGEMENT_FILES.pattern}")
+    for folder, known, own in ((root, LIBRARY_NAMES, own_files), (forest, segments, OWN_SEGMENTS)):
         leftover, foreign = find_unknown_files(folder, known, own)
         unused += len(leftover)
         report.notes += [f"{folder / name}: does not belong to the library; eqkin leaves it alone" for name in foreign]
-        if is_cache_damaged(folder):
-            report.problems.append(f"{folder / HASH_CACHE_NAME}: damaged; delete it, eqkin makes a new one")
     if unused:
-        report.notes.append(f"{unused} unused files of an interrupted write; the next `eqkin add` deletes them")
+        report.notes.append(f"{unused} unused files of an interrupted write; the next one deletes them")
 
 
 def _check_papers(

@@ -406,10 +406,10 @@ def _require_unused(path: Path) -> None:
         foreign += [f"{FOREST_FOLDER}/{name}" for name in os.listdir(folder)]
     if lock.exists() and not (lock.is_file() and re.fullmatch(rb"(process \d+ on .*)?\s*", lock.read_bytes()[:500])):
         foreign.append(LOCK_NAME)
-    if foreign:
-        raise BadInput(f"{path}: the folder is not empty and not a library (it has {foreign[0]}); choose another one")
     if (path / DATABASE_NAME).exists() and not database.is_empty(path / DATABASE_NAME):
         raise CorruptData(f"{path}: has {DATABASE_NAME} but no {MANIFEST_NAME}; it was not touched")
+    if foreign:
+        raise BadInput(f"{path}: the folder is not empty and not a library (it has {foreign[0]}); choose another one")
 
 
 def _replace_dead_trees(forest: Forest, used: npt.NDArray[np.int64]) -> Forest:
