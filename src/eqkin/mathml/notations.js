@@ -1,4 +1,4 @@
-// Operator trees back to LaTeX in other notations that mean the same: the table of operators.js run backwards.
+// Operator trees back to LaTeX in other notations that mean the same: the table of canonical.js run backwards.
 //
 // A notation draws once which kinds of rewriting it uses (FREEDOMS) and prints the tree; where a kind is not used, the
 // notation of the formula stays. Whether a notation kept its meaning is checked afterwards, by parsing it.
@@ -65,7 +65,7 @@ class NotationWriter {
     this.sized = random() < 0.5; // \left( instead of (
     this.dot = this.pick(["", "", " \\cdot ", " \\, "]);
     this.upright = random() < 0.25 ? "\\mathrm{d}" : "d";
-    this.partial = parser.text.includes("∂");
+    this.partial = parser.meaning.slice(parser.start, parser.end).some(({ raw }) => raw === "∂");
     this.moments = { E: this.pick(["\\mathbb{E}", "E", "\\operatorname{E}", "\\mathrm{E}", "\\mathsf{E}"]), P: this.pick(["P", "\\Pr", "\\mathbb{P}", "\\operatorname{P}", "\\mathrm{P}"]) };
     this.bold = this.pick(["", "\\mathbf", "\\boldsymbol", "\\vec"]);
     this.inRange = false;
@@ -91,9 +91,9 @@ class NotationWriter {
 
   // Letters that occur in several styles keep them.
   chooseStyles() {
-    const styles = new Map(), { tag, text, attributes, count } = this.parser;
-    for (let i = 0; i < tag.length; i++)
-      if (tag[i] === "mi" && !count[i]) styles.set(text[i], (styles.get(text[i]) ?? new Set()).add(attributes[i].mathvariant ?? ""));
+    const styles = new Map(), { tag, meaning, attributes, count, start, end } = this.parser;
+    for (let i = start; i < end; i++)
+      if (tag[i] === "mi" && !count[i]) styles.set(meaning[i].raw, (styles.get(meaning[i].raw) ?? new Set()).add(attributes[i].mathvariant ?? ""));
     this.variant = new Map([...styles].filter(([, used]) => used.size === 1).map(([letter, used]) => [letter, [...used][0]]));
     this.plain = new Set([...this.variant.keys()].filter(() => this.free.style && this.random() < 0.5)); // loses its style
     this.used = new Set(styles.keys());
@@ -118,7 +118,7 @@ class NotationWriter {
     const found = new Map();
     for (let level = [root]; level.length; level = level.flatMap((node) => node.children))
       for (const node of level)
-        if (node.label === "v" && node.subscript !== null && /^[12]$/.test(node.subscript.text) && node.subscript.label === "n") found.set(node.base, (found.get(node.base) ?? new Set()).add(node.text));
+        if (node.label === "v" && node.name !== null && /^[12]$/.test(node.name.subscript.text) && node.name.subscript.label === "n") found.set(node.name.base, (found.get(node.name.base) ?? new Set()).add(node.text));
     for (const [base, names] of found) {
       const pair = this.pick(FRESH_LETTERS), taken = [...this.used, ...this.letters.values()];
       if (names.size !== 2 || pair.some((letter) => taken.includes(letter)) || USUAL_FUNCTIONS.has(base)) continue;
@@ -134,13 +134,13 @@ class NotationWriter {
   // --- presentation nodes ----------------------------------------------------------------------------------------
 
   printNode(i) {
-    const { tag, text, attributes, parser } = { ...this.parser, parser: this.parser }, name = tag[i];
+    const { parser } = this, { attributes } = parser, name = parser.tag[i], text = parser.meaning[i].raw;
     const part = (k) => this.printNode(this.parser.first[i] + k);
     if (!this.parser.count[i]) {
-      if (name === "mi") return this.printLetter(text[i], attributes[i].mathvariant ?? "");
-      if (name === "mtext" || name === "ms") return `\\text{${text[i].replace(/[\\{}$%#&_^~]/g, " ")}}`;
+      if (name === "mi") return this.printLetter(text, attributes[i].mathvariant ?? "");
+      if (name === "mtext" || name === "ms") return `\\text{${text.replace(/[\\{}$%#&_^~]/g, " ")}}`;
       if (name === "mspace") return parseFloat(attributes[i].width ?? "0") >= MIN_CONDITION_SPACE_EM ? "\\quad " : "";
-      return this.printCharacter(text[i].trim());
+      return this.printCharacter(text.trim());
     }
     switch (name) {
       case "msub": return `{${part(0)}}_{${part(1)}}`;
@@ -236,12 +236,12 @@ class NotationWriter {
     if (node.variables !== null) return this.printNode(at);
     if (/^\p{L}′$/u.test(text)) return `${this.printLetter(text[0], "")}'`;
     if (text === "E" || text === "P") return this.writeMoment(node);
-    if (node.subscript !== null) {
+    if (node.name !== null) {
       const derivative = this.free.derivative && !isFunction ? RULES.v(node) : null;
       if (derivative !== null) return this.enclose(this.print(derivative));
       const inside = SCRIPT_TAGS.has(tag[at]);
-      const base = inside ? this.printNode(parser.first[at]) : this.printLetter(node.base, "");
-      return `${base}_{${inside ? this.printNode(parser.first[at] + 1) : this.print(node.subscript)}}`;
+      const base = inside ? this.printNode(parser.first[at]) : this.printLetter(node.name.base, "");
+      return `${base}_{${inside ? this.printNode(parser.first[at] + 1) : this.print(node.name.subscript)}}`;
     }
     return tag[at] !== "mi" && /^\p{L}$/u.test(text) ? this.printLetter(text, "") : this.printNode(at);
   }
@@ -423,7 +423,7 @@ class NotationWriter {
     const [inner, ...variables] = node.children, order = variables.length;
     const [base, ...list] = inner.label === "app" ? inner.children : [inner];
     const sameName = variables.every((v) => v.label === variables[0].label && v.text === variables[0].text && v.children.length === 0);
-    const options = [], letter = base.label === "v" && !base.subscript ? base.text : "";
+    const options = [], letter = base.label === "v" && base.name === null ? base.text : "";
     const argument = list.length ? this.enclose(this.join(list, ", ")) : "";
     const isOnly = list.length === 1 && list[0].label === variables[0].label && list[0].text === variables[0].text;
     const lagrange = /^[\p{Ll}]$/u.test(letter) && (USUALLY_DIFFERENTIATED.has(letter) || USUAL_FUNCTIONS.has(letter)) && sameName && order <= 3;
@@ -482,7 +482,7 @@ class NotationWriter {
   }
 
   writeBinomial(node) {
-    const [n, k] = node.children.map((child) => this.print(child)), simple = node.children.every((child) => child.label === "v" && !child.subscript || child.label === "n");
+    const [n, k] = node.children.map((child) => this.print(child)), simple = node.children.every((child) => child.label === "v" && child.name === null || child.label === "n");
     const options = [`\\binom{${n}}{${k}}`, `{${n} \\choose ${k}}`];
     if (node.children.every((child) => ["n", "v", "+"].includes(child.label))) options.push(`\\begin{pmatrix} ${n} \\\\ ${k} \\end{pmatrix}`);
     if (simple) options.push(`C_{${n}}^{${k}}`);
@@ -550,9 +550,11 @@ for (const accent in ACCENT_COMMANDS) WRITERS[accent] ??= (writer, node) => [`\\
 // One batch as for `parseOperators`, with a seed for each tree, `count` and the share to rename; the answer is for each
 // tree a list of [LaTeX, whether variables are renamed], empty if it was not parsed completely.
 function writeNotations(json) {
-  const batch = JSON.parse(json), answers = [];
-  for (const tree of readTrees(batch)) {
-    const notations = [], parser = new OperatorParser(tree), seed = batch.seeds[answers.length];
+  const batch = JSON.parse(json), forest = new PresentationForest(batch), answers = [];
+  let start = 0;
+  for (const size of forest.sizes) {
+    const notations = [], parser = forest.openTree(start, size), seed = batch.seeds[answers.length];
+    start += size;
     try {
       const root = parser.parse();
       for (let k = 0; k < batch.count && parser.unparsed === 0 && measureDepth(root) <= MAX_DEPTH; k++) {

@@ -8,8 +8,6 @@ The LaTeX is converted like any other input, and a notation is kept only if its 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from importlib import resources
 from typing import cast
 
 import numpy as np
@@ -19,7 +17,7 @@ from py_mini_racer import JSFunction
 
 from eqkin.limits import LIMITS
 from eqkin.mathml.converter import LIMIT_ERRORS, Converter, start_engine
-from eqkin.mathml.operators import OperatorParser, encode_trees
+from eqkin.mathml.operators import OperatorParser, encode_trees, load_scripts
 from eqkin.trees.forest import Forest, ForestBuilder
 from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
@@ -55,7 +53,7 @@ class NotationWriter:
             seeds = np.random.SeedSequence([seed, first]).generate_state(len(trees)).tolist()
             payload = encode_trees(forest.select(trees), seeds=seeds, count=count, renamed=renamed)
             if self._write is None:
-                engine, self._finish = start_engine(self, _load_script(), LIMITS)
+                engine, self._finish = start_engine(self, load_scripts("notations.js"), LIMITS)
                 self._write = cast("JSFunction", engine.eval("writeNotations"))
             try:
                 answer = self._write(payload, timeout_sec=LIMITS.batch_seconds)
@@ -104,9 +102,3 @@ def _find_equal(forest: Forest, trees: Integers, others: Forest) -> npt.NDArray[
     parts = np.split(columns, both.offsets[1:-1])
     pairs = zip(parts[: len(trees)], parts[len(trees) :], strict=True)
     return np.array([np.array_equal(one, other) for one, other in pairs], bool)
-
-
-@cache
-def _load_script() -> str:
-    package = resources.files("eqkin.mathml")
-    return "\n".join(package.joinpath(name).read_text("utf-8") for name in ("operators.js", "notations.js"))

@@ -7,7 +7,7 @@
 //
 // Nothing is ever refused: what has no meaning here keeps its presentation structure ("p:tag"). Every node names the
 // presentation node it comes from (`at`), so that matches can be shown. `canonicalise` then applies RULES bottom-up:
-// one table of notations that mean the same.
+// one table of notations that mean the same (canonical.js).
 
 const words = (text) => new Set(text.split(" "));
 const ROW_TAGS = words("mrow mstyle mpadded math semantics mtd menclose maction mphantom merror");
@@ -35,11 +35,6 @@ const PLAIN_PRODUCTS = words("· ∗");
 const CLOSING = new Map(Object.entries({ "(": ")", "[": "]", "{": "}", "⟨": "⟩", "⌊": "⌋", "⌈": "⌉" }));
 const CLOSERS = new Set(CLOSING.values());
 const BRACKETS = new Set([...CLOSING.keys(), ...CLOSERS, "|", "‖"]);
-const SIMPLE_ARGUMENTS = words("tuple given v idx");
-const DIFFERENCES = words("v idx pow"); // Δx, Δx_i, Δx^2
-const SIMPLE_FACTORS = words("v c idx pow prime bar transpose"); // in a denominator after a slash
-const DECORATIONS = words("pow idx star prime D bar hat tilde transpose adjoint");
-const NAMES_WITH_SCRIPTS = words("fn pow idx");
 const BIG_OPERATORS = words("∑ ∏ ∐ ⋃ ⋂ ⋁ ⋀ ⨁ ⨂ ⨀ ⨄ lim max min sup inf argmax argmin limsup liminf");
 const INTEGRALS = words("∫ ∬ ∭ ∮ ∯ ⨌");
 const USUAL_FUNCTIONS = words("f g h F G H P p φ ψ Φ Ψ Γ ζ E T");
@@ -85,6 +80,29 @@ function hashText(text) { // FNV-1a over UTF-16
   return mix(hash);
 }
 
+// What the label of a node says about it: bits. The first three hold for a tree if they hold for one of its nodes.
+const VARIABLE = 1, MATRIX = 2, OMISSIBLE = 4, UNORDERED = 8, RELATION_LABEL = 16, COMPOUND = 32, SOLVABLE = 64, EQUALITY = 128, EQUATION = 256, BIG_SUM = 512;
+const BIG_LABEL = 1 << 10, ARGUMENT = 1 << 11, DIFFERENCE = 1 << 12, FACTOR = 1 << 13, DECORATED = 1 << 14, SCRIPTED_NAME = 1 << 15, PAIR = 1 << 16, BOUND = 1 << 17, COUNT = 1 << 18;
+const INHERITED = VARIABLE | MATRIX | OMISSIBLE;
+const LABEL_TRAITS = new Map();
+for (const [trait, labels] of [
+  [VARIABLE, "v"],
+  [MATRIX, "transpose matrix"],
+  [OMISSIBLE, "app D"], [OMISSIBLE | BIG_LABEL, BIG_OPERATORS], // see Simplifier
+  [UNORDERED, "+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner"], // as in trees/operators.py
+  [RELATION_LABEL, RELATIONS],
+  [COMPOUND, "chain list rows with cases ⇒ ⇔"], // of statements
+  [SOLVABLE, "= ≈ ≠ ∝ < ≤ ≪"], [EQUALITY, "= ≈ ∝"], [EQUATION, "= ≈"],
+  [BIG_SUM, "∑ ∫"],
+  [ARGUMENT, "tuple given v idx"], // in brackets after any letter
+  [DIFFERENCE, "v idx pow"], // Δx, Δx_i, Δx^2
+  [FACTOR, "v c idx pow prime bar transpose"], // in a denominator after a slash
+  [DECORATED, "pow idx star prime D bar hat tilde transpose adjoint"],
+  [SCRIPTED_NAME, "fn pow idx"],
+  [PAIR, "commutator tuple"], [BOUND, "n + neg c"], // of intervals; commutators are of operators
+  [COUNT, "v n +"],
+]) for (const label of typeof labels === "string" ? words(labels) : labels) LABEL_TRAITS.set(label, (LABEL_TRAITS.get(label) ?? 0) | trait);
+
 // What all nodes with the same label and text have in common, found once.
 class Kind {
   constructor(label, text) {
@@ -92,21 +110,18 @@ class Kind {
     this.text = text;
     this.hash = mixPair(hashText(label), text ? hashText(text) : 1) || 1;
     this.rule = RULES[label];
-    this.isVariable = label === "v";
-    this.isUnordered = UNORDERED.has(label);
-    this.isRelation = RELATIONS.has(label);
-    this.isOmissible = OMISSIBLE.has(label);
-    this.isMatrix = label === "transpose" || label === "matrix";
+    this.traits = LABEL_TRAITS.get(label) ?? 0;
     this.value = undefined; // of a number, see `readNumber`
     this.subscripted = null; // of a variable: the kinds of those with a subscript
     this.applied = null; // of a name: the kind of its applications
     this.batch = null; // whose answer has this label, and its number there
     this.number = -1;
-    this.round = 0; // see `flatten`
+    this.round = 0; // see `addOccurrence`
     this.variable = -1;
   }
 }
 const kinds = new Map(); // by label, then by text
+const operatorKinds = new Map(); // without text, by label
 let knownKinds = 0;
 
 function findKind(label, text) {
@@ -119,7 +134,6 @@ function findKind(label, text) {
   }
   return kind;
 }
-const operatorKinds = new Map(); // without text, by label
 
 function findOperatorKind(label) {
   let kind = operatorKinds.get(label);
@@ -142,21 +156,25 @@ class OperatorNode {
     this.at = at; // presentation node
     this.grouped = false; // a product in brackets
     this.variables = null; // of a differential operator that waits for its operand
-    this.base = ""; // letter and subscript of a variable with a subscript
-    this.subscript = null;
-    this.letters = null;
+    this.name = null; // of a variable with a subscript: base, subscript, and its letters if it may be a derivative
     this.size = 0; // nodes in it; 0: this and the following are not known yet
+    this.traits = 0; // of all of its nodes
     this.high = 0; // halves of the hash of its tree: a whole one would be a boxed number
     this.low = 0;
-    this.hasMatrix = false;
-    this.isSimple = true; // nothing in it can be left out in a weak form
     this.sum = null; // its monomials, once they are known
   }
   get hash() {
     return (this.high << 16) | this.low;
   }
-  with(changes) {
-    return Object.assign(new OperatorNode(this.kind, NO_CHILDREN, 0), this, changes);
+  is(traits) {
+    return (this.kind.traits & traits) !== 0;
+  }
+  copy(at, variables) {
+    const node = new OperatorNode(this.kind, this.children, at);
+    node.grouped = this.grouped;
+    node.variables = variables;
+    node.name = this.name;
+    return node;
   }
 }
 const leaf = (label, text, at) => new OperatorNode(findKind(label, text), NO_CHILDREN, at);
@@ -235,6 +253,7 @@ function splitAt(items, role) {
 class TextMeaning {
   constructor(raw) {
     const text = raw.trim(), sign = SIGN_NAMES.get(text) ?? text.normalize("NFC");
+    this.raw = raw;
     this.text = text;
     this.sign = sign;
     this.isBlank = !text.replace(/[\u2062-\u2064\u200b\u00a0]/g, "");
@@ -262,10 +281,14 @@ const meanings = new Map();
 
 function findMeaning(raw) {
   let meaning = meanings.get(raw);
-  if (meaning === undefined) {
-    meanings.set(raw, meaning = new TextMeaning(raw));
-  }
+  if (meaning === undefined) meanings.set(raw, meaning = new TextMeaning(raw));
   return meaning;
+}
+
+function forgetSymbols() { // between batches, if there are too many
+  if (Math.max(meanings.size, knownKinds) <= MAX_KNOWN) return;
+  for (const known of [meanings, kinds, operatorKinds]) known.clear();
+  knownKinds = 0;
 }
 
 const isTensorLetter = (meaning) => meaning.isTensorIndex;
@@ -273,26 +296,27 @@ const isWildLetter = (meaning) => meaning.text[0] === "?";
 const NO_LETTERS = Object.freeze(new Set());
 
 class OperatorParser {
-  // tree: arrays tag, type, text, meaning, attributes, first, count over its nodes in breadth-first order
-  constructor(tree) {
-    this.tag = tree.tag;
-    this.type = tree.type;
-    this.text = tree.text;
-    this.meaning = tree.meaning;
-    this.attributes = tree.attributes;
-    this.first = tree.first;
-    this.count = tree.count;
+  // The tree is the nodes from `start` to `end` of a PresentationForest.
+  constructor(forest, start, end) {
+    this.tag = forest.tag;
+    this.type = forest.type;
+    this.meaning = forest.meaning;
+    this.attributes = forest.attributes;
+    this.first = forest.first;
+    this.count = forest.count;
+    this.start = start;
+    this.end = end;
     this.indices = NO_LETTERS; // letters that range over something
     this.tensorIndices = NO_LETTERS; // Greek letters that are scripts more than once
     this.differentiated = NO_LETTERS; // letters whose subscripts are derivatives
     this.styled = NO_LETTERS; // letters that occur in several styles
     this.unparsed = 0;
-    this.end = 0; // item after the operand that was parsed last
+    this.after = 0; // item after the operand that was parsed last
   }
 
   parse() {
     this.findIndices();
-    return this.parseAt(0);
+    return this.parseAt(this.start);
   }
 
   childrenOf(i) {
@@ -350,7 +374,7 @@ class OperatorParser {
   findIndices() {
     const { tag, type, count, first, meaning, attributes } = this, indices = new Set();
     let subscripts = null, scripts = null, isStyled = false;
-    for (let i = 0; i < tag.length; i++) {
+    for (let i = this.start; i < this.end; i++) {
       const kind = type[i];
       if (kind & LETTER_TAG) isStyled ||= attributes[i].style !== "";
       else if (!(kind & SCRIPT_TAG) || count[i] < 2) continue;
@@ -389,7 +413,7 @@ class OperatorParser {
   findStyles() {
     const styles = new Map(), vectors = new Set();
     this.styled = new Set();
-    for (let i = 0; i < this.tag.length; i++) {
+    for (let i = this.start; i < this.end; i++) {
       if (this.tag[i] === "mi" && !this.count[i] && !vectors.has(i)) this.noteStyle(styles, this.meaning[i].name, this.attributes[i].style);
       if (this.tag[i] !== "mover" || this.count[i] < 2 || !this.isVectorSign(this.first[i] + 1)) continue;
       const core = this.coreOf(this.first[i]);
@@ -416,7 +440,7 @@ class OperatorParser {
   // --- from nodes to items -------------------------------------------------------------------------------------
 
   parseNodes(nodes) {
-    return nodes.length === 1 ? this.parseAt(nodes[0]) : this.parseItems(this.readItems(nodes), nodes[0] ?? 0);
+    return nodes.length === 1 ? this.parseAt(nodes[0]) : this.parseItems(this.readItems(nodes), nodes[0] ?? this.start);
   }
 
   parseAt(i) {
@@ -566,7 +590,7 @@ class OperatorParser {
       return item;
     }
     const inner = this.parseAt(base), item = operandItem(this.addScripts(inner, scripts, tag, i), i);
-    item.applies = inner.label === "fn" && inner.text.length > 1 && NAMES_WITH_SCRIPTS.has(item.node.label);
+    item.applies = inner.label === "fn" && inner.text.length > 1 && item.node.is(SCRIPTED_NAME);
     return item;
   }
 
@@ -742,7 +766,7 @@ class OperatorParser {
         children.push(this.parseSum(items.slice(k + 1, d), at));
         for (end = d; end < stop - 1 && this.isDifferential(items[end]) && isOperand(items[end + 1]);) {
           children.push(branch("by", [this.parseApplication(items, end + 1)], items[end].at));
-          end = this.end;
+          end = this.after;
         }
       } else {
         const first = d < stop - 1 ? k + 3 : k + 1;
@@ -802,10 +826,10 @@ class OperatorParser {
       let node;
       if (item.kind !== "sign") {
         node = this.parseOperand(items, k, at);
-        k = this.end;
+        k = this.after;
         if (sign === "/" && node.label !== "n" && !item.bracket) {
           node = this.readDenominator(items, node, k, at);
-          k = this.end;
+          k = this.after;
         }
       } else {
         k++;
@@ -838,11 +862,11 @@ class OperatorParser {
   // h\nu/k_BT: letters next to each other after a slash are all below it; a/2 b is half of ab.
   readDenominator(items, first, end, at) {
     const factors = [first];
-    while (isOperand(items[end]) && !items[end].bracket && !items[end].applies && SIMPLE_FACTORS.has(items[end].node.label) && !items[end].node.variables) {
+    while (isOperand(items[end]) && !items[end].bracket && !items[end].applies && items[end].node.is(FACTOR) && !items[end].node.variables) {
       factors.push(this.parseApplication(items, end));
-      end = this.end;
+      end = this.after;
     }
-    this.end = end;
+    this.after = end;
     return combine("*", factors, at);
   }
 
@@ -859,24 +883,24 @@ class OperatorParser {
   }
 
   // One factor: a big operator with its body, a differential operator or a function with its argument, or an operand.
-  // This and the following functions leave the place after it in `end`.
+  // This and the following functions leave the place after it in `after`.
   parseOperand(items, k, at) {
     const item = items[k], next = items[k + 1];
     if (item.kind === "big") {
       const children = [k + 1 < items.length ? this.parseProduct(items.slice(k + 1), at) : empty(at)];
       this.addRange(item, children);
-      this.end = items.length;
+      this.after = items.length;
       return branch(item.sign, children, item.at);
     }
     if (item.kind !== "operand") {
-      this.end = k + 1;
+      this.after = k + 1;
       return leaf("o", item.sign, item.at);
     }
     const { node } = item, { text } = node;
     if (next !== undefined && next.kind !== "sign") {
       if (node.variables !== null) return branch("D", [this.parseOperand(items, k + 1, at), ...node.variables], item.at); // d/dx, or \partial_x
       const isDelta = text === "Δ" && isOperand(next);
-      if (isDelta && node.label === "v" && !next.bracket && DIFFERENCES.has(next.node.label) && !isLetter(next.node, FIELDS))
+      if (isDelta && node.label === "v" && !next.bracket && next.node.is(DIFFERENCE) && !isLetter(next.node, FIELDS))
         return branch("delta", [this.parseApplication(items, k + 1)], item.at);
       const laplacian = node.label === "pow" && node.children[0].text === "∇" && isNumber(node.children[1], "2");
       if (laplacian || (isDelta && isLetter(next.node, FIELDS))) return branch("laplace", [this.parseOperand(items, k + 1, at)], item.at);
@@ -899,7 +923,7 @@ class OperatorParser {
       const isGreedy = GREEDY_FUNCTIONS.has(name.text);
       while (isOperand(items[end]) && !(end > k + 1 && !isGreedy && (items[end].applies || items[end].bracket || this.isDifferential(items[end])))) {
         rest.push(items[end].applies ? this.parseOperand(items, end, at) : this.parseApplication(items, end));
-        end = this.end;
+        end = this.after;
       }
       node = this.applyFunction(name, combine("*", rest, at), item.at);
     }
@@ -921,25 +945,25 @@ class OperatorParser {
 
   addFactorials(items, node, end) {
     for (; end < items.length && items[end].kind === "sign" && items[end].sign === "!"; end++) node = branch("factorial", [node], items[end].at);
-    this.end = end;
+    this.after = end;
     return node;
   }
 
   // Whether a letter in front of a bracket is a function of it rather than a factor.
   isApplied(item, group) {
     if (item.bracket || (group.bracket !== "(" && group.bracket !== "[")) return false;
-    const { node } = item, base = DECORATIONS.has(node.label) ? node.children[0] : node;
+    const { node } = item, base = node.is(DECORATED) ? node.children[0] : node;
     if (base.label === "fn" || node.label === "D") return true;
     if (base.label !== "v") return false;
     const letter = base.text[0];
     if (base.text.length > 3 && /_.*[α-ω]{2}/u.test(base.text)) return false; // a component of a tensor
     if (group.bracket === "[") return "EPV".includes(letter) || (group.node.label === "v" && base === node);
-    if (SIMPLE_ARGUMENTS.has(group.node.label) || isNumber(group.node, "0")) return true;
+    if (group.node.is(ARGUMENT) || isNumber(group.node, "0")) return true;
     return USUAL_FUNCTIONS.has(letter) && (node.label !== "pow" || node.children[1].label === "n" || node.children[1].label === "neg"); // f^2(x+1)
   }
 
   applyFunction(name, argument, at) {
-    const list = INTERVALS.has(argument.label) ? argument.children : argument.label === "empty" ? [] : [argument];
+    const list = argument.is(PAIR) ? argument.children : argument.label === "empty" ? [] : [argument];
     if (name.label === "prime") name = branch("D", [name.children[0], leaf("any", "", at)], at);
     if (name.label === "D") { // f'(x): the derivative of f(x), by x if that is a variable
       const variable = list.length === 1 && (list[0].label === "v" || list[0].label === "idx") ? list[0] : null;
@@ -989,7 +1013,7 @@ class OperatorParser {
       .filter((node) => !(node.label === "v" && (node.text === "d" || node.text === "∂")))
       .flatMap((node) => (node.label !== "pow" ? [node] : node.children[1].label === "n" ? repeat(node.children[0], parseInt(node.children[1].text)) : [branch("idx", node.children, node.at)]));
     if (over.length) return branch("D", [combine("*", over, i), ...variables], i);
-    return fraction.with({ variables });
+    return fraction.copy(i, variables);
   }
 
   addScripts(base, scripts, tag, at) {
@@ -1019,14 +1043,12 @@ class OperatorParser {
     const node = this.parseAt(i);
     if (node.label === "empty") return base;
     const members = node.label === "list" || (node.label === "*" && node.children.every((child) => child.label === "v")) ? node.children : [node];
-    if (base.text === "∂") return base.with({ at, variables: members });
+    if (base.text === "∂") return base.copy(at, members);
     const ranges = node.label === "+" || (this.indices.size > 0 && this.lettersIn(i).some((letter) => this.indices.has(letter)));
-    if (base.label === "fn" && !ranges) return base.with({ at }); // a base of a logarithm, a space of a norm
+    if (base.label === "fn" && !ranges) return base.copy(at, base.variables); // a base of a logarithm, a space of a norm
     if (base.label !== "v" || ranges || isWild(base) || this.hasLetter(i, isWildLetter)) return branch("idx", [base, ...members], at);
     const named = new OperatorNode(findSubscriptedKind(base.kind, this.compactTextOf(i, true)), NO_CHILDREN, at);
-    named.base = base.text;
-    named.subscript = node;
-    if (this.differentiated.has(base.text)) named.letters = this.lettersIn(i);
+    named.name = { base: base.text, subscript: node, letters: this.differentiated.has(base.text) ? this.lettersIn(i) : null };
     return named;
   }
 
@@ -1045,7 +1067,7 @@ class OperatorParser {
     }
     const node = this.parseAt(i);
     if (node.label === "empty") return base;
-    if (base.variables !== null) return base.with({ variables: base.variables.length === 1 ? repeat(base.variables[0], parseInt(node.text) || 1) : base.variables });
+    if (base.variables !== null) return base.copy(base.at, base.variables.length === 1 ? repeat(base.variables[0], parseInt(node.text) || 1) : base.variables);
     if (first === "(" && base.label === "v" && /^\([^()]*\)$/.test(sign)) return branch("idx", [base, node], at); // x^{(i)}
     if (base.label === "v" && !isWild(base) && this.isTensorIndex(node)) return leaf("v", (base.text.includes("_") ? base.text : base.text + "_") + sign, at);
     return branch("pow", [base, node], at);
@@ -1097,775 +1119,3 @@ function canClose(open, close) {
   return CLOSING.get(open) === close || ("([".includes(open) && ")]".includes(close)) || (open === "|" && close === "⟩");
 }
 
-// --- canonical forms ---------------------------------------------------------------------------------------------
-
-const number = (text, at) => leaf("n", text, at);
-const isMatrix = (node) => node.label === "transpose" || node.label === "matrix" || (node.label === "v" && /^[A-ZΑ-Ω]/u.test(node.text))
-  || (node.label === "*" && node.children.every(isMatrix)) || (node.label === "+" && node.children.some(isMatrix));
-const isEuler = (node) => node.text === "e" && (node.label === "v" || node.label === "c");
-const isExponential = (node) => node.label === "pow" && isEuler(node.children[0]);
-const relabel = (label) => (node) => branch(label, node.children, node.at);
-const reverse = (label) => (node) => branch(label, [...node.children].reverse(), node.at);
-const root = (node, degree) => branch("pow", [node.children[0], branch("frac", [number("1", node.at), degree], node.at)], node.at);
-const applyLetter = (letter) => (node) => branch("app", [leaf("v", letter, node.at), ...node.children], node.at);
-// x^{-n} is 1/x^n, except for matrices, whose inverse stays where it is, and for exponentials
-const invert = (node) => (isNumber(node.children[1].children[0], "1") ? node.children[0] : branch("pow", [node.children[0], node.children[1].children[0]], node.at));
-const isInverse = (node) => node.label === "pow" && node.children[1].label === "neg" && !isMatrix(node.children[0]) && !isExponential(node);
-const negateIf = (negative, node) => (negative ? branch("neg", [node], node.at) : node);
-
-const SYMMETRIC = words("= ≈");
-const isComposed = (node) => node.label === "*" || node.label === "neg" || node.label === "frac" || isInverse(node); // it changes a product
-const INTERVALS = words("commutator tuple");
-const BOUNDS = words("n + neg c"); // of intervals; commutators are of operators
-const COUNTS = words("v n +");
-
-const RULES = { // label -> rewrite to an equivalent notation, or null
-  sqrt: (node) => root(node, number("2", node.at)),
-  root: (node) => root(node, node.children[1]),
-  "f:exp": (node) => branch("pow", [leaf("c", "e", node.at), ...node.children.slice(0, 1)], node.at),
-  column: relabel("binom"),
-  prime: relabel("transpose"), adjoint: relabel("transpose"), star: (node) => branch(isMatrix(node.children[0]) ? "transpose" : "bar", node.children, node.at),
-  ":=": relabel("="), "=:": relabel("="), "≡": relabel("="), "≜": relabel("="), "≝": relabel("="), "≐": relabel("="),
-  "≅": relabel("≈"), "≃": relabel("≈"),
-  ">": reverse("<"), "≥": reverse("≤"), "≫": reverse("≪"), "⊃": reverse("⊂"), "∋": reverse("∈"), "←": reverse("→"), "≻": reverse("≺"), "≽": reverse("≼"),
-  "f:p": applyLetter("P"), "f:e": applyLetter("E"), "f:P": applyLetter("P"), mean: applyLetter("E"),
-  "f:div": relabel("div"), "f:grad": relabel("grad"), "f:curl": relabel("curl"),
-  "∬": relabel("∫"), "∭": relabel("∫"), "∮": relabel("∫"), "∯": relabel("∫"),
-  "×": (node) => (node.children.some((child) => child.label === "n") ? relabel("*")(node) : null),
-  neg: (node) => (node.children[0].label === "dots" ? node.children[0] : node.children[0].label === "neg" ? node.children[0].children[0] : null),
-  "+": (node) => (node.children.some((child) => child.label === "+") ? branch("+", node.children.flatMap((child) => listOf(child, "+")), node.at) : findLaplacian(node)),
-  "*": multiply, frac: divide,
-  pow: (node) => (isInverse(node) ? branch("frac", [number("1", node.at), invert(node)], node.at) : readExponential(node) ?? readCombinations(node)),
-  v: (node) => (node.text === "π" ? leaf("c", "π", node.at) : node.letters !== null && node.letters.length && node.text.length === node.base.length + 1 + node.letters.length
-    ? differentiate(leaf("v", node.base, node.at), node.letters.map((letter) => leaf("v", letter, node.at))) : null),
-  app: readChoice, chain: joinChain,
-  "∈": (node) => (INTERVALS.has(node.children[1]?.label) && node.children[1].children.length === 2 ? branch("∈", [node.children[0], relabel("interval")(node.children[1])], node.at) : null),
-  commutator: (node) => (node.children.some((child) => BOUNDS.has(child.label)) ? relabel("interval")(node) : null),
-  max: uniteOperands, min: uniteOperands,
-};
-
-// u_t, u_{xx}: derivatives, if the letter is one of those that are usually differentiated by coordinates.
-function differentiate(base, variables) {
-  const usual = isLetter(base, USUALLY_DIFFERENTIATED) && variables.length <= 3 && variables.every((node) => isLetter(node, COORDINATES));
-  return usual ? branch("D", [base, ...variables], base.at) : null;
-}
-
-// The base of an exponential is a number and cannot be renamed; e^2 may be the square of a variable.
-function readExponential(node) {
-  const [base, exponent] = node.children;
-  return base.label === "v" && base.text === "e" && exponent.label !== "n" ? branch("pow", [leaf("c", "e", base.at), exponent], node.at) : null;
-}
-
-// max(a, b) is max{a, b}.
-function uniteOperands(node) {
-  const [first, ...range] = node.children;
-  return first.label === "tuple" ? branch(node.label, [relabel("set")(first), ...range], node.at) : null;
-}
-
-// a := b = c says the same as a = b = c.
-function joinChain(node) {
-  const links = node.children, [{ label }] = links;
-  if (!SYMMETRIC.has(label) || !links.every((link, k) => link.label === label && link.children.length === 2 && (!k || hashTree(link.children[0]) === hashTree(links[k - 1].children[1])))) return null;
-  return branch(label, [links[0].children[0], ...links.map((link) => link.children[1])], node.at);
-}
-
-// C_n^k and C(n, k) are binomial coefficients.
-function readCombinations(node) {
-  const [base, upper] = node.children, isIndexed = base.label === "idx" && base.children.length === 2 && base.children[0].text === "C";
-  const lower = isIndexed ? base.children[1] : base.label === "v" && base.base === "C" ? base.subscript : null;
-  return lower !== null && COUNTS.has(lower.label) && COUNTS.has(upper.label) ? branch("binom", [lower, upper], node.at) : null;
-}
-
-function readChoice(node) {
-  if (node.children.length !== 3 || node.children[0].text !== "C") return null;
-  const [n, k] = node.children.slice(1).map((child) => (child.label === "+" ? child.children[0].text : child.text));
-  return /^[nNmM]$/.test(n) && /^[krmji]$/.test(k) ? branch("binom", node.children.slice(1), node.at) : null;
-}
-
-// u_xx + u_yy (+ u_zz) is the Laplacian of u.
-function findLaplacian(node) {
-  if (!node.children.some((child) => child.label === "D")) return null;
-  const isSecond = (child, letter) => child.label === "D" && child.children.length === 3 && child.children.slice(1).every((v) => v.label === "v" && v.text === letter);
-  const first = node.children.find((child) => isSecond(child, "x"));
-  if (first === undefined) return null;
-  const parts = ["x", "y", "z"].map((letter) => node.children.find((child) => isSecond(child, letter) && child.children[0].text === first.children[0].text));
-  if (parts[1] === undefined) return null;
-  return combine("+", [branch("laplace", [first.children[0]], first.at), ...node.children.filter((child) => !parts.includes(child))], node.at);
-}
-
-// Products are flat; signs come to the front, fractions and inverses become one fraction.
-function multiply(node) {
-  if (!node.children.some(isComposed)) return null;
-  const above = [], below = [];
-  let negative = false, changed = false;
-  for (let factor of node.children.flatMap((child) => listOf(child, "*"))) {
-    if (factor.label === "neg") [factor, negative, changed] = [factor.children[0], !negative, true];
-    if (factor.label === "frac") { above.push(...listOf(factor.children[0], "*")); below.push(...listOf(factor.children[1], "*")); }
-    else if (isInverse(factor)) below.push(invert(factor));
-    else above.push(...listOf(factor, "*"));
-  }
-  if (!below.length) return changed || above.length !== node.children.length ? negateIf(negative, branch("*", above, node.at)) : null;
-  const numerator = above.filter((factor) => !isNumber(factor, "1"));
-  const top = numerator.length ? combine("*", numerator, node.at) : number("1", node.at);
-  return negateIf(negative, branch("frac", [top, combine("*", below, node.at)], node.at));
-}
-
-function divide(node) {
-  let [above, below] = node.children, negative = false;
-  if (above.label !== "neg" && above.label !== "frac" && below.label !== "neg" && below.label !== "frac") return null;
-  if (above.label === "neg") [above, negative] = [above.children[0], !negative];
-  if (below.label === "neg") [below, negative] = [below.children[0], !negative];
-  const top = [], bottom = [];
-  for (const [part, same, other] of [[above, top, bottom], [below, bottom, top]]) {
-    if (part.label === "frac") { same.push(...listOf(part.children[0], "*")); other.push(...listOf(part.children[1], "*")); }
-    else same.push(...listOf(part, "*"));
-  }
-  if (!negative && above.label !== "frac" && below.label !== "frac") return null;
-  const numerator = top.length > 1 ? top.filter((factor) => !isNumber(factor, "1")) : top;
-  const result = branch("frac", [numerator.length ? combine("*", numerator, node.at) : number("1", node.at), combine("*", bottom, node.at)], node.at);
-  return negateIf(negative, result);
-}
-
-function canonicalise(node) {
-  let result = node;
-  if (!node.children.length && (node.label !== "v" || (node.letters === null && node.text !== "π"))) return node;
-  for (let k = 0; k < node.children.length; k++) {
-    const child = canonicalise(node.children[k]);
-    if (child === node.children[k]) continue;
-    if (result === node) result = branch(node.label, node.children.slice(), node.at);
-    result.children[k] = child;
-  }
-  for (let rounds = 0; rounds < 8; rounds++) {
-    const next = result.kind.rule?.(result);
-    if (!next) break;
-    result = next;
-  }
-  return result;
-}
-
-// --- forms -------------------------------------------------------------------------------------------------------
-
-const OMISSIBLE = new Set([...BIG_OPERATORS, "app", "D"]); // see Simplifier
-const UNORDERED = words("+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner"); // as in trees/operators.py
-const STATEMENTS = words("chain list rows with cases ⇒ ⇔");
-const MAX_STATEMENTS = 8; // of one formula
-
-// Hash of a tree with names; operands that commute are added up.
-function hashTree(node) {
-  if (node.size) return node.hash;
-  const { children, kind } = node, { length } = children;
-  let hash = kind.hash, size = 1, isSimple = !kind.isOmissible, hasMatrix = kind.isMatrix;
-  if (length) {
-    const ordered = length === 1 || !kind.isUnordered;
-    let sum = 0;
-    for (let k = 0; k < length; k++) {
-      const child = children[k];
-      sum = (sum + mixPair(ordered ? k + 1 : 0, hashTree(child))) | 0;
-      size += child.size;
-      isSimple &&= child.isSimple;
-      hasMatrix ||= child.hasMatrix;
-    }
-    hash = mixPair(hash, sum) || 1;
-  }
-  node.size = size;
-  node.isSimple = isSimple;
-  node.hasMatrix = hasMatrix;
-  node.high = hash >> 16;
-  node.low = hash & 0xffff;
-  return hash;
-}
-
-// One tree in depth-first order, in columns that are used again for the next one.
-const flat = { size: 0, round: 0, variables: 0, label: [], parent: [], place: [], variable: [], below: [], context: [], colour: [], next: [] };
-
-function growFlat(size) {
-  for (const name of ["label", "parent", "place", "variable", "below", "context", "colour", "next"]) {
-    const column = new Int32Array(size);
-    column.set(flat[name]);
-    flat[name] = column;
-  }
-}
-growFlat(1024);
-
-function flatten(node, parent, place) {
-  const at = flat.size++, { children, kind } = node, { length } = children;
-  if (at === flat.label.length) growFlat(2 * at);
-  flat.parent[at] = parent;
-  flat.place[at] = place;
-  if (kind.isVariable) {
-    if (kind.round !== flat.round) {
-      kind.round = flat.round;
-      kind.variable = flat.variables++;
-    }
-    flat.label[at] = 1;
-    flat.variable[at] = kind.variable;
-  } else {
-    flat.label[at] = kind.hash;
-    flat.variable[at] = -1;
-  }
-  const ordered = length > 1 && !kind.isUnordered;
-  for (let k = 0; k < length; k++) flatten(children[k], at, ordered ? k + 1 : 0);
-}
-
-// Hash of a tree without the names of variables: their colours tell them apart by where they occur (colour refinement).
-function hashRenamed(root, rounds = 2) {
-  flat.size = flat.variables = 0;
-  flat.round++;
-  flatten(root, -1, 0);
-  const { size, variables, label, parent, place, variable, below, context, colour, next } = flat;
-  for (let k = 0; k < variables; k++) colour[k] = 1;
-  for (let round = 0; ; round++) {
-    for (let at = 0; at < size; at++) below[at] = 0;
-    for (let at = size - 1; at >= 0; at--) { // operands come after their operator
-      const hash = variable[at] >= 0 ? colour[variable[at]] : mixPair(label[at], below[at]);
-      below[at] = hash;
-      if (at) below[parent[at]] += mixPair(place[at], hash);
-    }
-    if (round === rounds || !variables) return below[0];
-    for (let k = 0; k < variables; k++) next[k] = 0;
-    context[0] = mixPair(1, below[0]);
-    for (let at = 1; at < size; at++) {
-      const above = mixPair(context[parent[at]], place[at]);
-      if (variable[at] >= 0) next[variable[at]] += mix(above);
-      else context[at] = mixPair(above, below[at]);
-    }
-    for (let k = 0; k < variables; k++) colour[k] = next[k];
-  }
-}
-
-// The formula itself, then the statements in its chains, lists and rows; a = b = c says a = b, b = c and a = c.
-function findStatements(root) {
-  const out = [root];
-  addStatements(root, root, out);
-  if (out.length > MAX_STATEMENTS) out.length = MAX_STATEMENTS;
-  return out;
-}
-
-function addStatements(node, root, out) {
-  const { children, kind } = node, { length } = children;
-  if (out.length >= MAX_STATEMENTS) return;
-  if (kind.isRelation && node !== root) out.push(node);
-  if (kind.isRelation && length > 2 && length < 6) {
-    for (let i = 0; i < length; i++)
-      for (let j = i + 1; j < length && out.length < MAX_STATEMENTS; j++) out.push(new OperatorNode(kind, [children[i], children[j]], node.at));
-  } else if (STATEMENTS.has(node.label)) {
-    for (let k = 0; k < length; k++) addStatements(children[k], root, out);
-    if (node.label === "chain") addConclusion(children, out);
-  }
-}
-
-// a = b < c says a < c; a > b, that is b < a, is read backwards
-function addConclusion(links, out) {
-  for (let k = 1; k < links.length; k++) {
-    const [one, other] = [links[k - 1], links[k]];
-    if (one.children.length !== 2 || other.children.length !== 2 || (one.label === "=") === (other.label === "=")) continue;
-    const [equation, relation] = one.label === "=" ? [one, other] : [other, one];
-    for (const [mine, theirs] of [[0, 1], [1, 0]]) {
-      const at = relation.children.findIndex((child) => hashTree(child) === hashTree(equation.children[mine]));
-      if (at < 0) continue;
-      out.push(branch(relation.label, relation.children.map((child, j) => (j === at ? equation.children[theirs] : child)), relation.at));
-      break;
-    }
-  }
-}
-
-function hashForms(node, isFirst, out) {
-  const weak = isFirst ? weaken(node) : node, renamed = hashRenamed(node);
-  out.push(hashTree(node) >>> 0, renamed >>> 0, hashTree(weak) >>> 0, (weak === node ? renamed : hashRenamed(weak)) >>> 0);
-}
-
-// --- weak forms --------------------------------------------------------------------------------------------------
-
-// Both sides of a relation are expanded into monomials: a rational coefficient and operands with rational powers. All
-// are moved to one side, common factors and denominators are cleared, logarithms are taken of an equation between an
-// exponential and a product, and roots are removed from an equation between two products. What is positive then goes to
-// the left, the rest to the right: F = ma, a = F/m and m = F/a all become F = am.
-
-const SOLVABLE = words("= ≈ ≠ ∝ < ≤ ≪");
-const BIG_SUMS = words("∑ ∫");
-const EQUALITIES = words("= ≈ ∝");
-const MAX_WEAK_STATEMENTS = 4; // of one formula; further ones are steps of a derivation
-const MAX_WEAK_NODES = 50; // larger relations are hardly ever written in another way
-const MAX_TERMS = 24; // of an expanded side
-const MAX_COEFFICIENT = 1e9;
-const DENOMINATORS = [1, 2, 3, 4, 6, 12]; // of powers
-
-class Factor {
-  constructor(node, power) {
-    this.node = node; // its hash is known
-    this.power = power;
-  }
-}
-
-class Monomial {
-  constructor(numerator, denominator, factors) {
-    this.numerator = numerator;
-    this.denominator = denominator;
-    this.factors = factors; // each operand once
-  }
-}
-const findDivisor = (a, b) => { while (b) { const rest = a % b; a = b; b = rest; } return Math.abs(a) || 1; };
-const NO_FACTORS = Object.freeze([]);
-
-function makeAtom(node, power = 1) {
-  hashTree(node);
-  return [new Monomial(1, 1, [new Factor(node, power)])];
-}
-
-function makeConstant(numerator, denominator, factors = NO_FACTORS) {
-  const divisor = denominator === 1 ? 1 : findDivisor(numerator, denominator);
-  return new Monomial(numerator / divisor, denominator / divisor, factors);
-}
-
-// Multiply a list of factors, in place, by others. There are few, so they are compared one by one.
-function multiplyFactors(factors, others) {
-  for (let k = 0; k < others.length; k++) {
-    const other = others[k], at = findFactor(factors, other.node);
-    if (at < 0) { factors.push(other); continue; }
-    const power = factors[at].power + other.power;
-    if (power) factors[at] = new Factor(other.node, power); else factors.splice(at, 1);
-  }
-  return factors;
-}
-
-function findFactor(factors, { low, high }) {
-  for (let k = 0; k < factors.length; k++) if (factors[k].node.low === low && factors[k].node.high === high) return k;
-  return -1;
-}
-
-function multiplyMonomials(a, b) {
-  const factors = b.factors.length ? multiplyFactors(a.factors.slice(), b.factors) : a.factors;
-  return makeConstant(a.numerator * b.numerator, a.denominator * b.denominator, factors);
-}
-
-function multiplyAll(sums) { // of one monomial each
-  const factors = [];
-  let numerator = 1, denominator = 1;
-  for (let k = 0; k < sums.length; k++) {
-    const term = sums[k][0];
-    numerator *= term.numerator;
-    denominator *= term.denominator;
-    multiplyFactors(factors, term.factors);
-  }
-  return makeConstant(numerator, denominator, factors);
-}
-
-function multiplySums(a, b) {
-  if (a.length === 1 && b.length === 1) return [multiplyMonomials(a[0], b[0])];
-  const out = [];
-  for (let i = 0; i < a.length; i++) for (let j = 0; j < b.length; j++) out.push(multiplyMonomials(a[i], b[j]));
-  return out;
-}
-
-function addUp(monomials) {
-  if (monomials.length < 2) return monomials;
-  const keys = [];
-  let isReduced = true;
-  for (let k = 0; k < monomials.length; k++) {
-    const key = hashMonomial(monomials[k]);
-    isReduced &&= !keys.includes(key);
-    keys.push(key);
-  }
-  if (isReduced) return monomials;
-  const out = new Map();
-  monomials.forEach((term, k) => {
-    const before = out.get(keys[k]);
-    if (before === undefined) { out.set(keys[k], term); return; }
-    const numerator = before.numerator * term.denominator + term.numerator * before.denominator;
-    if (numerator) out.set(keys[k], makeConstant(numerator, before.denominator * term.denominator, term.factors)); else out.delete(keys[k]);
-  });
-  return [...out.values()];
-}
-
-function hashMonomial({ factors }) {
-  let key = 0;
-  for (let k = 0; k < factors.length; k++) key = (key + mixPair(factors[k].node.hash, Math.round(factors[k].power * 5040))) | 0;
-  return key;
-}
-
-
-function negateAll(monomials) {
-  const out = [];
-  for (let k = 0; k < monomials.length; k++) out.push(new Monomial(-monomials[k].numerator, monomials[k].denominator, monomials[k].factors));
-  return out;
-}
-
-function readNumber(node) { // a fraction as [numerator, denominator], or null
-  const { label, kind } = node;
-  if (label === "n") return kind.value === undefined ? kind.value = parseNumber(node.text) : kind.value;
-  if (label === "neg") { const value = readNumber(node.children[0]); return value && [-value[0], value[1]]; }
-  if (label !== "frac") return null;
-  const a = readNumber(node.children[0]), b = a && readNumber(node.children[1]);
-  return b && b[0] ? [a[0] * b[1], a[1] * b[0]] : null;
-}
-
-function parseNumber(text) {
-  if (text.includes("/")) return text.split("/").map(Number); // written by buildSum
-  if (!/^[0-9]{1,8}([.][0-9]{1,6})?$/.test(text)) return null;
-  const scale = 10 ** (text.split(".")[1]?.length ?? 0), value = Math.round(parseFloat(text) * scale), divisor = findDivisor(value, scale);
-  return [value / divisor, scale / divisor];
-}
-
-function expand(node) {
-  node.sum ??= expandNode(node);
-  return node.sum;
-}
-
-function expandNode(node) {
-  const { label, children } = node;
-  if (!children.length && label !== "n") return makeAtom(node);
-  let out = null;
-  if (label === "n") {
-    const value = readNumber(node);
-    out = value && (value[0] ? [makeConstant(value[0], value[1])] : []);
-  } else if (label === "neg") return negateAll(expand(children[0]));
-  else if (label === "+") {
-    out = [];
-    for (let k = 0; k < children.length; k++) {
-      const sum = expand(children[k]);
-      for (let j = 0; j < sum.length; j++) out.push(sum[j]);
-    }
-    out = addUp(out);
-  } else if (label === "*") {
-    const sums = children.map(expand);
-    if (sums.every((sum) => sum.length === 1)) return [multiplyAll(sums)];
-    out = sums[0];
-    for (let k = 1; k < sums.length && out.length <= MAX_TERMS; k++) out = multiplySums(out, sums[k]);
-    out = addUp(out);
-  } else if (label === "frac") out = multiplySums(expand(children[0]), raise(children[1], -1));
-  else if (label === "pow") {
-    const power = readNumber(children[1]);
-    out = power === null ? raiseSymbolically(node) : raise(children[0], power[0] / power[1]);
-  } else if (label === "f:log" && children.length === 1) {
-    const inner = expand(children[0]);
-    if (inner.length === 1 && inner[0].numerator > 0) out = takeLogarithm(inner[0], node.at);
-  } else if (BIG_SUMS.has(label)) out = pullOutConstants(node);
-  return out !== null && out.length <= MAX_TERMS && out.every(isExact) ? out : makeAtom(node);
-}
-const isExact = (term) => Math.abs(term.numerator) < MAX_COEFFICIENT && term.denominator < MAX_COEFFICIENT;
-
-// Constant factors come before a sum or an integral.
-function pullOutConstants(node) {
-  const [first, ...ranges] = node.children, body = expand(first), bound = new Set();
-  for (const range of ranges) if (range.label !== "to") collectVariables(range, bound);
-  if (body.length !== 1 || !bound.size) return null;
-  const isBound = (factor) => mentions(factor.node, bound), [{ factors, numerator, denominator }] = body;
-  const outside = makeConstant(numerator, denominator, factors.filter((factor) => !isBound(factor)));
-  const inside = makeConstant(1, 1, factors.filter(isBound));
-  return multiplySums([outside], makeAtom(branch(node.label, [buildSum([inside], node.at), ...ranges], node.at)));
-}
-
-function collectVariables(node, out) {
-  if (node.label === "v") out.add(node.text);
-  for (const child of node.children) collectVariables(child, out);
-}
-
-function mentions(node, names) {
-  return (node.label === "v" && names.has(node.text)) || node.children.some((child) => mentions(child, names));
-}
-
-function raise(base, power) {
-  hashTree(base);
-  if (base.hasMatrix) return makeAtom(base, power); // what does not commute cannot be cancelled
-  const sum = expand(base);
-  if (sum.length !== 1) {
-    if (!Number.isInteger(power) || power < 1 || sum.length ** power > MAX_TERMS) return makeAtom(buildSum(sum, base.at), power);
-    let out = sum;
-    for (let k = 1; k < power; k++) out = multiplySums(out, sum);
-    return addUp(out);
-  }
-  const raised = raiseMonomial(sum[0], power);
-  return raised === null ? makeAtom(base, power) : [raised];
-}
-
-// (ab)^{2n+1} = (a^n)^2 a (b^n)^2 b; null if the base is a sum or has a sign
-function raiseSymbolically(node) {
-  const base = expand(node.children[0]), exponent = expand(node.children[1]);
-  if (base.length !== 1 || base[0].numerator < 0 || exponent.length > 4) return null;
-  const factors = listFactors(base[0]);
-  let out = [makeConstant(1, 1)];
-  for (const term of exponent) {
-    const unit = new Monomial(1, 1, term.factors), times = term.numerator / term.denominator;
-    for (const { node: factor, power } of factors)
-      out = multiplySums(out, term.factors.length ? makeAtom(branch("pow", [factor, buildSum([unit], node.at)], node.at), power * times) : raise(factor, power * times));
-  }
-  return out;
-}
-
-// The factors of a monomial, its numbers among them.
-function listFactors(term) {
-  const factors = term.factors.slice();
-  for (const [value, power] of [[term.numerator, 1], [term.denominator, -1]]) if (value !== 1) factors.push(makeAtom(number(String(value), 0), power)[0].factors[0]);
-  return factors;
-}
-
-function raiseMonomial(term, power) {
-  const factors = term.factors.map((factor) => new Factor(factor.node, factor.power * power));
-  if (Number.isInteger(power)) {
-    const [above, below] = [term.numerator ** Math.abs(power), term.denominator ** Math.abs(power)];
-    return power > 0 ? new Monomial(above, below, factors) : new Monomial(above < 0 ? -below : below, Math.abs(above), factors);
-  }
-  if (term.numerator < 0) return null;
-  const numbers = listFactors(new Monomial(term.numerator, term.denominator, NO_FACTORS));
-  return new Monomial(1, 1, multiplyFactors(factors, numbers.map((factor) => new Factor(factor.node, factor.power * power))));
-}
-
-// log(a^p b^q) = p log a + q log b; the logarithm of an exponential is its exponent.
-function takeLogarithm(term, at) {
-  return addUp(listFactors(term).flatMap(({ node, power }) => {
-    const scale = toFraction(power), exponential = node.label === "pow" && isEuler(node.children[0]);
-    const inner = exponential ? expand(node.children[1]) : makeAtom(branch("f:log", [node], at));
-    return scale === null ? makeAtom(branch("f:log", [node], at), power) : multiplySums(inner, [makeConstant(scale[0], scale[1])]);
-  }));
-}
-
-function toFraction(power) {
-  const denominator = DENOMINATORS.find((q) => Math.abs(power * q - Math.round(power * q)) < 1e-9);
-  return denominator === undefined ? null : [Math.round(power * denominator), denominator];
-}
-
-function buildSum(terms, at) {
-  const nodes = [];
-  for (let k = 0; k < terms.length; k++) nodes.push(buildProduct(terms[k], at));
-  return nodes.length ? combine("+", nodes, at) : number("0", at);
-}
-
-function buildProduct({ numerator, denominator, factors }, at) {
-  const nodes = [], size = Math.abs(numerator);
-  if (size !== 1 || denominator !== 1 || !factors.length) nodes.push(number(`${size}/${denominator}`, at));
-  for (let k = 0; k < factors.length; k++) {
-    const { node, power } = factors[k];
-    nodes.push(power === 1 ? node : branch("pow", [node, number(writePower(power), at)], at));
-  }
-  const product = combine("*", nodes, at);
-  return numerator < 0 ? branch("neg", [product], at) : product;
-}
-const writePower = (power) => (Number.isInteger(power) ? `${power}/1` : toFraction(power)?.join("/") ?? power.toFixed(6));
-
-// Multiply all terms so that no operand has a negative power, or a positive one in all of them.
-function clearDenominators(terms) {
-  const lowest = [];
-  let numerators = 0, denominators = 1;
-  for (let k = 0; k < terms.length; k++) {
-    const { numerator, denominator, factors } = terms[k];
-    numerators = findDivisor(numerator, numerators);
-    denominators *= denominator / findDivisor(denominator, denominators);
-    for (let j = 0; j < factors.length; j++) {
-      const { node, power } = factors[j];
-      const at = findFactor(lowest, node);
-      if (at < 0) lowest.push({ node, power, times: 1 });
-      else { lowest[at].power = Math.min(lowest[at].power, power); lowest[at].times++; }
-    }
-  }
-  const inverse = [];
-  for (const { node, power, times } of lowest) {
-    const least = times < terms.length ? Math.min(power, 0) : power;
-    if (least) inverse.push(new Factor(node, -least));
-  }
-  if (!inverse.length && numerators === denominators) return terms;
-  const scale = new Monomial(denominators, numerators || 1, inverse);
-  return terms.map((term) => multiplyMonomials(term, scale));
-}
-
-// Expand the sums among the operands, and numbers whose powers have become whole.
-function expandFactors(terms) {
-  const isOpen = ({ node: { label }, power }) => (label === "+" || label === "n") && Number.isInteger(power) && power > 0;
-  if (!terms.some((term) => term.factors.some(isOpen))) return null;
-  return addUp(terms.flatMap((term) => {
-    let out = [new Monomial(term.numerator, term.denominator, term.factors.filter((factor) => !isOpen(factor)))];
-    for (const { node, power } of term.factors.filter(isOpen)) {
-      const value = node.label === "n" && readNumber(node);
-      out = multiplySums(out, value ? [raiseMonomial(makeConstant(value[0], value[1]), power)] : raise(node, power));
-    }
-    return out;
-  }));
-}
-
-// An equation between two products without roots; between an exponential and a product, its logarithm.
-function simplifyPair(terms) {
-  const [one, other] = terms, both = [...one.factors, ...other.factors];
-  const sides = [new Monomial(Math.abs(one.numerator), one.denominator, one.factors), new Monomial(Math.abs(other.numerator), other.denominator, other.factors)];
-  if (one.numerator * other.numerator < 0 && both.some(({ node }) => node.label === "pow" && isEuler(node.children[0])))
-    return addUp([...takeLogarithm(sides[0], 0), ...negateAll(takeLogarithm(sides[1], 0))]);
-  const degree = DENOMINATORS.find((q) => both.every(({ power }) => Math.abs(power * q - Math.round(power * q)) < 1e-9));
-  if (degree === undefined || degree === 1) return null;
-  const sign = degree % 2 || one.numerator * other.numerator < 0 ? -1 : 1;
-  const [a, b] = sides.map((side) => raiseMonomial(side, degree));
-  for (const side of [a, b]) for (const factor of side.factors) factor.power = Math.round(factor.power);
-  return [a, new Monomial(sign * b.numerator, b.denominator, b.factors)];
-}
-
-// What does not matter for the relation: the argument of a function that is the same everywhere (f(x) is f), the
-// variable of derivatives if there is only one, the range from 1 to n of a sum, max or sup.
-class Simplifier {
-  constructor(root) {
-    this.arguments = new Map(); // function -> hash of its arguments; 0: they differ or are no variables
-    this.byVariable = new Set();
-    this.visit(root);
-  }
-
-  visit(node) {
-    if (node.label === "app" && node.children[0].label === "v") {
-      const name = node.children[0].text, before = this.arguments.get(name);
-      const isPlain = node.children.every((child) => !child.children.length && child.label !== "n"), hash = isPlain ? hashTree(node) : 0;
-      this.arguments.set(name, before === undefined || before === hash ? hash : 0);
-    } else if (node.label === "D") for (let k = 1; k < node.children.length; k++) if (node.children[k].label !== "any") this.byVariable.add(hashTree(node.children[k]));
-    for (const child of node.children) if (!child.isSimple) this.visit(child);
-  }
-
-  simplify(node) {
-    if (node.isSimple) return node;
-    if (node.label === "app" && this.arguments.get(node.children[0].text)) return node.children[0];
-    if (node.label === "D" && this.byVariable.size < 2) return branch("D", [this.simplify(node.children[0]), ...node.children.slice(1).map((by) => leaf("any", "", by.at))], node.at);
-    if (BIG_OPERATORS.has(node.label) && node.children.length === 3) {
-      const [body, from, to] = node.children, start = from.children[0];
-      if (from.label === "from" && start.label === "=" && start.children[0].label === "v" && start.children[1].label === "n" && to.children[0].label === "v")
-        return branch(node.label, [this.simplify(body), branch("from", [start.children[0]], from.at)], node.at);
-    }
-    const children = node.children.map((child) => this.simplify(child)), label = node.label === "sup" ? "max" : node.label === "inf" ? "min" : node.label;
-    return label === node.label && children.every((child, k) => child === node.children[k]) ? node : branch(label, children, node.at);
-  }
-}
-
-function weaken(node) {
-  if (node.children.length !== 2 || !SOLVABLE.has(node.label)) return node;
-  hashTree(node);
-  if (node.size > MAX_WEAK_NODES) return node;
-  const isEquality = EQUALITIES.has(node.label), [one, other] = node.isSimple ? node.children : new Simplifier(node).simplify(node).children;
-  let terms = addUp(expand(one).concat(negateAll(expand(other))));
-  for (let rounds = 0; rounds < 4 && terms.length; rounds++) {
-    if (node.hasMatrix) break;
-    if (terms.length > 1) terms = clearDenominators(terms);
-    const next = expandFactors(terms) ?? (isEquality && terms.length === 2 ? simplifyPair(terms) : null);
-    if (next === null) break;
-    if (next.length > MAX_TERMS) return node;
-    terms = next;
-  }
-  if (!terms.length || terms.every((term) => !term.factors.length)) return node; // an identity: nothing is left of it
-  const left = [], right = [];
-  for (const term of terms) if (term.numerator > 0) left.push(term); else if (term.numerator < 0) right.push(term);
-  return branch(node.label === "≈" ? "=" : node.label, [buildSum(left, node.at), buildSum(negateAll(right), node.at)], node.at);
-}
-
-// --- batches -----------------------------------------------------------------------------------------------------
-
-const CODE_OFFSET = 256; // numbers travel as characters; these need no escapes in JSON
-
-class NodeAttributes {
-  constructor(lines) {
-    for (const line of lines.split("\n")) {
-      const at = line.indexOf("=");
-      if (at > 0) this[line.slice(0, at)] = line.slice(at + 1);
-    }
-    this.style = STYLES.get(this.mathvariant) ?? "";
-    this.isWord = WORD_VARIANTS.has(this.mathvariant);
-    this.isFence = this.fence === "true";
-    this.isBare = /^0(px|pt|em)?$/.test(this.linethickness ?? ""); // a fraction without its line
-    this.isWide = parseFloat(this.width ?? "0") >= MIN_CONDITION_SPACE_EM || this.linebreak === "newline";
-  }
-}
-
-function measureDepth(node) {
-  let depth = 0;
-  for (let k = 0; k < node.children.length; k++) depth = Math.max(depth, measureDepth(node.children[k]));
-  return depth + 1;
-}
-
-// A tree that is too deep, for us or for the engine's stack, becomes the list of its leaves.
-function parseTree(tree, canonical) {
-  const parser = new OperatorParser(tree);
-  try {
-    let node = parser.parse();
-    if (canonical) node = canonicalise(node);
-    if (tree.tag.length > MAX_DEPTH / 2 && measureDepth(node) > MAX_DEPTH) throw new RangeError("too deep");
-    return [node, parser.unparsed];
-  } catch (error) {
-    if (!(error instanceof RangeError)) throw error;
-    const leaves = tree.tag.flatMap((tag, i) => (tree.count[i] ? [] : [leaf("o", tree.text[i].trim(), i)]));
-    return [branch("p:math", leaves, 0), 1];
-  }
-}
-
-// The trees of a batch: JSON with string tables, sizes of trees, and four columns of node numbers.
-function* readTrees(batch) {
-  if (Math.max(meanings.size, knownKinds) > MAX_KNOWN) { // meanings refer to kinds
-    for (const known of [meanings, kinds, operatorKinds]) known.clear();
-    knownKinds = 0;
-  }
-  const attributes = batch.attributes.map((lines) => new NodeAttributes(lines)), known = batch.texts.map(findMeaning);
-  const types = batch.tags.map(findType);
-  let start = 0;
-  for (const size of batch.sizes) {
-    yield readTree(batch, types, attributes, known, start, size);
-    start += size;
-  }
-}
-
-function readTree({ tags, texts, nodes }, types, attributes, meanings, start, size) {
-  const tree = { tag: new Array(size), type: new Array(size), text: new Array(size), meaning: new Array(size), attributes: new Array(size), first: new Array(size), count: new Array(size) };
-  const total = nodes.length / 4;
-  for (let i = 0, next = 1, at = start; i < size; i++, at++) {
-    const tag = nodes.charCodeAt(at) - CODE_OFFSET, text = nodes.charCodeAt(2 * total + at) - CODE_OFFSET, count = nodes.charCodeAt(3 * total + at) - CODE_OFFSET;
-    tree.tag[i] = tags[tag];
-    tree.type[i] = types[tag] | (count ? 0 : LEAF);
-    tree.attributes[i] = attributes[nodes.charCodeAt(total + at) - CODE_OFFSET];
-    tree.text[i] = texts[text];
-    tree.meaning[i] = meanings[text];
-    tree.count[i] = count;
-    tree.first[i] = next;
-    next += count;
-  }
-  return tree;
-}
-
-// The answer to a batch. Trees are columns in depth-first order: label, presentation node, depth.
-class AnswerWriter {
-  constructor() {
-    this.labels = [];
-    this.size = 0; // nodes so far
-    this.room = 0;
-    this.columns = [0, 1, 2].map(() => new Uint16Array(0));
-    this.trees = [[], [], []]; // numbers of nodes, of nodes without a meaning, and of statements
-    this.forms = [];
-  }
-
-  addTree(root, unparsed) {
-    const before = this.size, statements = findStatements(root);
-    this.addNode(root, 0);
-    [this.size - before, unparsed, statements.length].forEach((count, k) => this.trees[k].push(count));
-    for (let k = 0; k < statements.length; k++) hashForms(statements[k], k < MAX_WEAK_STATEMENTS, this.forms);
-  }
-
-  addNode(node, depth) {
-    const { kind, children } = node, at = this.size++;
-    if (kind.batch !== this) {
-      kind.batch = this;
-      kind.number = this.labels.push(kind.text ? kind.label + ":" + kind.text : kind.label) - 1;
-    }
-    if (at === this.room) {
-      this.room = Math.max(1 << 16, 2 * at);
-      this.columns = this.columns.map((old) => { const column = new Uint16Array(this.room); column.set(old); return column; });
-    }
-    this.columns[0][at] = kind.number;
-    this.columns[1][at] = node.at > 0 ? node.at : 0;
-    this.columns[2][at] = depth;
-    for (let k = 0; k < children.length; k++) this.addNode(children[k], depth + 1);
-  }
-
-  // Four counts and all other numbers of 32 bits, columns of 16 bits, and the labels as JSON.
-  toBuffer() {
-    const labels = JSON.stringify(this.labels), numbers = [[this.size, this.trees[0].length, this.forms.length, labels.length], ...this.trees, this.forms].flat();
-    const buffer = new ArrayBuffer(4 * numbers.length + 2 * (3 * this.size + labels.length));
-    new Uint32Array(buffer, 0, numbers.length).set(numbers);
-    const rest = new Uint16Array(buffer, 4 * numbers.length);
-    this.columns.forEach((column, k) => rest.set(column.subarray(0, this.size), k * this.size));
-    for (let k = 0, at = 3 * this.size; k < labels.length; k++) rest[at + k] = labels.charCodeAt(k);
-    return buffer;
-  }
-}
-
-function parseOperators(json) {
-  const batch = JSON.parse(json), writer = new AnswerWriter();
-  for (const tree of readTrees(batch)) writer.addTree(...parseTree(tree, batch.canonical));
-  return writer.toBuffer();
-}

@@ -1,7 +1,8 @@
 """Presentation trees to operator trees, by a precedence parser in the embedded JavaScript engine.
 
-`operators.js` holds the grammar and the table of equivalent notations. The engine is needed for KaTeX anyway, and runs
-code that handles node after node faster than Python does.
+`operators.js` holds the grammar, `canonical.js` the table of equivalent notations, `forms.js` the hashes of statements,
+`batches.js` reads and writes arrays. The engine is needed for KaTeX anyway, and runs code that handles node after node
+faster than Python does.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from eqkin.trees.forest import Forest
 from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
 _BATCH_NODES = 40_000  # of presentation trees parsed in one call
-_CODE_OFFSET = 256  # as in operators.js
+_CODE_OFFSET = 256  # as in batches.js
 _NODE = np.zeros(1, np.int64)
 _UNPARSED = OperatorForest(
     ["p:math"], _NODE, _NODE, _NODE, np.arange(2), _NODE + 1, np.zeros((1, len(FORM_KINDS)), np.uint32), np.arange(2)
@@ -71,14 +72,14 @@ class OperatorParser:
 
     def _call(self, forest: Forest, canonical: bool) -> OperatorForest:
         if self._parse is None:
-            engine, self._finish = start_engine(self, _load_script(), self._limits)
+            engine, self._finish = start_engine(self, load_scripts(), self._limits)
             self._parse = cast("JSFunction", engine.eval("parseOperators"))
         answer = self._parse(encode_trees(forest, canonical=canonical), timeout_sec=self._limits.parse_seconds)
         return _decode_answer(bytes(cast("memoryview", answer)))
 
 
 def _decode_answer(answer: bytes) -> OperatorForest:
-    """Read what `AnswerWriter` in `operators.js` wrote."""
+    """Read what `AnswerWriter` in `batches.js` wrote."""
     nodes, trees, forms, _ = np.frombuffer(answer, "<u4", 4).tolist()
     lengths = [4, trees, trees, trees, forms]
     numbers = np.frombuffer(answer, "<u4", sum(lengths))
@@ -100,7 +101,7 @@ def _decode_answer(answer: bytes) -> OperatorForest:
 
 
 def encode_trees(forest: Forest, **settings: object) -> str:
-    """Return trees and settings as the argument of a function in `operators.js`."""
+    """Return trees and settings as the argument of a function in `batches.js`."""
     columns = [np.asarray(part, np.int64) for part in (forest.tag, forest.attribute, forest.text, forest.n_children)]
     batch = settings | {
         "tags": forest.tags,
@@ -138,5 +139,8 @@ if hasattr(os, "register_at_fork"):
 
 
 @cache
-def _load_script() -> str:
-    return resources.files("eqkin.mathml").joinpath("operators.js").read_text("utf-8")
+def load_scripts(*more: str) -> str:
+    """Return the scripts of the parser, followed by others that build on them."""
+    package = resources.files("eqkin.mathml")
+    names = ("operators.js", "canonical.js", "forms.js", "batches.js", *more)
+    return "\n".join(package.joinpath(name).read_text("utf-8") for name in names)

@@ -1,0 +1,142 @@
+// Canonical forms: `canonicalise` applies RULES bottom-up, one table of notations that mean the same.
+
+const number = (text, at) => leaf("n", text, at);
+const isMatrix = (node) => node.label === "transpose" || node.label === "matrix" || (node.label === "v" && /^[A-ZΑ-Ω]/u.test(node.text))
+  || (node.label === "*" && node.children.every(isMatrix)) || (node.label === "+" && node.children.some(isMatrix));
+const isEuler = (node) => node.text === "e" && (node.label === "v" || node.label === "c");
+const isExponential = (node) => node.label === "pow" && isEuler(node.children[0]);
+const relabel = (label) => (node) => branch(label, node.children, node.at);
+const reverse = (label) => (node) => branch(label, [...node.children].reverse(), node.at);
+const root = (node, degree) => branch("pow", [node.children[0], branch("frac", [number("1", node.at), degree], node.at)], node.at);
+const applyLetter = (letter) => (node) => branch("app", [leaf("v", letter, node.at), ...node.children], node.at);
+// x^{-n} is 1/x^n, except for matrices, whose inverse stays where it is, and for exponentials
+const invert = (node) => (isNumber(node.children[1].children[0], "1") ? node.children[0] : branch("pow", [node.children[0], node.children[1].children[0]], node.at));
+const isInverse = (node) => node.label === "pow" && node.children[1].label === "neg" && !isMatrix(node.children[0]) && !isExponential(node);
+const negateIf = (negative, node) => (negative ? branch("neg", [node], node.at) : node);
+
+const isComposed = (node) => node.label === "*" || node.label === "neg" || node.label === "frac" || isInverse(node); // it changes a product
+
+const RULES = { // label -> rewrite to an equivalent notation, or null
+  sqrt: (node) => root(node, number("2", node.at)),
+  root: (node) => root(node, node.children[1]),
+  "f:exp": (node) => branch("pow", [leaf("c", "e", node.at), ...node.children.slice(0, 1)], node.at),
+  column: relabel("binom"),
+  prime: relabel("transpose"), adjoint: relabel("transpose"), star: (node) => branch(isMatrix(node.children[0]) ? "transpose" : "bar", node.children, node.at),
+  ":=": relabel("="), "=:": relabel("="), "≡": relabel("="), "≜": relabel("="), "≝": relabel("="), "≐": relabel("="),
+  "≅": relabel("≈"), "≃": relabel("≈"),
+  ">": reverse("<"), "≥": reverse("≤"), "≫": reverse("≪"), "⊃": reverse("⊂"), "∋": reverse("∈"), "←": reverse("→"), "≻": reverse("≺"), "≽": reverse("≼"),
+  "f:p": applyLetter("P"), "f:e": applyLetter("E"), "f:P": applyLetter("P"), mean: applyLetter("E"),
+  "f:div": relabel("div"), "f:grad": relabel("grad"), "f:curl": relabel("curl"),
+  "∬": relabel("∫"), "∭": relabel("∫"), "∮": relabel("∫"), "∯": relabel("∫"),
+  "×": (node) => (node.children.some((child) => child.label === "n") ? relabel("*")(node) : null),
+  neg: (node) => (node.children[0].label === "dots" ? node.children[0] : node.children[0].label === "neg" ? node.children[0].children[0] : null),
+  "+": (node) => (node.children.some((child) => child.label === "+") ? branch("+", node.children.flatMap((child) => listOf(child, "+")), node.at) : findLaplacian(node)),
+  "*": multiply, frac: divide,
+  pow: (node) => (isInverse(node) ? branch("frac", [number("1", node.at), invert(node)], node.at) : readExponential(node) ?? readCombinations(node)),
+  v: (node) => (node.text === "π" ? leaf("c", "π", node.at) : node.name !== null ? readSubscript(node) : null),
+  app: readChoice, chain: joinChain,
+  "∈": (node) => (node.children[1]?.is(PAIR) && node.children[1].children.length === 2 ? branch("∈", [node.children[0], relabel("interval")(node.children[1])], node.at) : null),
+  commutator: (node) => (node.children.some((child) => child.is(BOUND)) ? relabel("interval")(node) : null),
+  max: uniteOperands, min: uniteOperands,
+};
+
+// u_t, u_{xx}: derivatives, if the letter is one of those that are usually differentiated by coordinates.
+function readSubscript(node) {
+  const { base, letters } = node.name;
+  if (letters === null || !USUALLY_DIFFERENTIATED.has(base) || !letters.length || letters.length > 3 || node.text.length !== base.length + 1 + letters.length) return null;
+  return letters.every((letter) => COORDINATES.has(letter)) ? branch("D", [base, ...letters].map((letter) => leaf("v", letter, node.at)), node.at) : null;
+}
+
+// The base of an exponential is a number and cannot be renamed; e^2 may be the square of a variable.
+function readExponential(node) {
+  const [base, exponent] = node.children;
+  return base.label === "v" && base.text === "e" && exponent.label !== "n" ? branch("pow", [leaf("c", "e", base.at), exponent], node.at) : null;
+}
+
+// max(a, b) is max{a, b}.
+function uniteOperands(node) {
+  const [first, ...range] = node.children;
+  return first.label === "tuple" ? branch(node.label, [relabel("set")(first), ...range], node.at) : null;
+}
+
+// a := b = c says the same as a = b = c.
+function joinChain(node) {
+  const links = node.children, [{ label }] = links;
+  if (!links[0].is(EQUATION) || !links.every((link, k) => link.label === label && link.children.length === 2 && (!k || hashTree(link.children[0]) === hashTree(links[k - 1].children[1])))) return null;
+  return branch(label, [links[0].children[0], ...links.map((link) => link.children[1])], node.at);
+}
+
+// C_n^k and C(n, k) are binomial coefficients.
+function readCombinations(node) {
+  const [base, upper] = node.children, isIndexed = base.label === "idx" && base.children.length === 2 && base.children[0].text === "C";
+  const lower = isIndexed ? base.children[1] : base.name !== null && base.name.base === "C" ? base.name.subscript : null;
+  return lower !== null && lower.is(COUNT) && upper.is(COUNT) ? branch("binom", [lower, upper], node.at) : null;
+}
+
+function readChoice(node) {
+  if (node.children.length !== 3 || node.children[0].text !== "C") return null;
+  const [n, k] = node.children.slice(1).map((child) => (child.label === "+" ? child.children[0].text : child.text));
+  return /^[nNmM]$/.test(n) && /^[krmji]$/.test(k) ? branch("binom", node.children.slice(1), node.at) : null;
+}
+
+// u_xx + u_yy (+ u_zz) is the Laplacian of u.
+function findLaplacian(node) {
+  if (!node.children.some((child) => child.label === "D")) return null;
+  const isSecond = (child, letter) => child.label === "D" && child.children.length === 3 && child.children.slice(1).every((v) => v.label === "v" && v.text === letter);
+  const first = node.children.find((child) => isSecond(child, "x"));
+  if (first === undefined) return null;
+  const parts = ["x", "y", "z"].map((letter) => node.children.find((child) => isSecond(child, letter) && child.children[0].text === first.children[0].text));
+  if (parts[1] === undefined) return null;
+  return combine("+", [branch("laplace", [first.children[0]], first.at), ...node.children.filter((child) => !parts.includes(child))], node.at);
+}
+
+// Products are flat; signs come to the front, fractions and inverses become one fraction.
+function multiply(node) {
+  if (!node.children.some(isComposed)) return null;
+  const above = [], below = [];
+  let negative = false, changed = false;
+  for (let factor of node.children.flatMap((child) => listOf(child, "*"))) {
+    if (factor.label === "neg") [factor, negative, changed] = [factor.children[0], !negative, true];
+    if (factor.label === "frac") { above.push(...listOf(factor.children[0], "*")); below.push(...listOf(factor.children[1], "*")); }
+    else if (isInverse(factor)) below.push(invert(factor));
+    else above.push(...listOf(factor, "*"));
+  }
+  if (!below.length) return changed || above.length !== node.children.length ? negateIf(negative, branch("*", above, node.at)) : null;
+  const numerator = above.filter((factor) => !isNumber(factor, "1"));
+  const top = numerator.length ? combine("*", numerator, node.at) : number("1", node.at);
+  return negateIf(negative, branch("frac", [top, combine("*", below, node.at)], node.at));
+}
+
+function divide(node) {
+  let [above, below] = node.children, negative = false;
+  if (above.label !== "neg" && above.label !== "frac" && below.label !== "neg" && below.label !== "frac") return null;
+  if (above.label === "neg") [above, negative] = [above.children[0], !negative];
+  if (below.label === "neg") [below, negative] = [below.children[0], !negative];
+  const top = [], bottom = [];
+  for (const [part, same, other] of [[above, top, bottom], [below, bottom, top]]) {
+    if (part.label === "frac") { same.push(...listOf(part.children[0], "*")); other.push(...listOf(part.children[1], "*")); }
+    else same.push(...listOf(part, "*"));
+  }
+  if (!negative && above.label !== "frac" && below.label !== "frac") return null;
+  const numerator = top.length > 1 ? top.filter((factor) => !isNumber(factor, "1")) : top;
+  const result = branch("frac", [numerator.length ? combine("*", numerator, node.at) : number("1", node.at), combine("*", bottom, node.at)], node.at);
+  return negateIf(negative, result);
+}
+
+function canonicalise(node) {
+  let result = node;
+  if (!node.children.length && (node.label !== "v" || (node.name === null && node.text !== "π"))) return node;
+  for (let k = 0; k < node.children.length; k++) {
+    const child = canonicalise(node.children[k]);
+    if (child === node.children[k]) continue;
+    if (result === node) result = branch(node.label, node.children.slice(), node.at);
+    result.children[k] = child;
+  }
+  for (let rounds = 0; rounds < 8; rounds++) {
+    const next = result.kind.rule?.(result);
+    if (!next) break;
+    result = next;
+  }
+  return result;
+}
+
