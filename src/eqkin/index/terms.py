@@ -192,9 +192,9 @@ class TermSegment:
             for part, a, b in zip(self.blocks[one:after].tolist(), starts, starts[1:], strict=False):
                 span = spans.get(part & int(_BLOCK_MASK))
                 if span is not None:
-                    some = self.rows[a:b]
-                    at = np.minimum(np.searchsorted(some, low[span]), len(some) - 1)
-                    counts[term, span] += (some[at] == low[span]) * np.uint8((part >> int(_COUNT_SHIFT)) + 1)
+                    some, wanted = self.rows[a:b], low[span]
+                    found = some.take(some.searchsorted(wanted), mode="clip") == wanted
+                    counts[term, span] += found * np.uint8((part >> int(_COUNT_SHIFT)) + 1)
         return counts
 
     def read_postings(self) -> tuple[Integers, Codes, npt.NDArray[np.uint8]]:

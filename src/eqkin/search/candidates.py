@@ -30,7 +30,7 @@ class QueryFeatures:
     pattern: Pattern | None = None  # if it has wildcards
 
 
-@dataclass
+@dataclass(slots=True)
 class Candidate:
     """An equation that may be shown."""
 

@@ -54,8 +54,8 @@ def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet) -> list[C
         row = candidate.row
         keys: list[tuple[str | int, float]] = [(latex, _SAME_LATEX_COSINE)] if latex else []
         keys += [(forms[row], _SAME_FORM_COSINE)] if row in forms else []
-        same = (other for key, least in keys for other in earlier[key] if float(vectors[row] @ vectors[other]) >= least)
-        first = next(same, None)
+        compare = [(other, least) for key, least in keys for other in earlier.get(key, ())]
+        first = next((other for other, least in compare if float(vectors[row] @ vectors[other]) >= least), None)
         if first is None:
             kept[row] = candidate
             for key, _ in keys:

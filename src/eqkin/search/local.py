@@ -29,7 +29,7 @@ from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats,
 from eqkin.search.features import QueryTerms, extract_features
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import Forest
-from eqkin.trees.mathml import Node
+from eqkin.trees.mathml import Node, to_mathml
 from eqkin.trees.operators import OperatorForest
 
 _LOG = logging.getLogger("eqkin.search")
@@ -40,6 +40,7 @@ _MAX_CACHED_FILTERS = 32
 _MAX_CACHED_TREES = 8_000_000  # in all cached filters together
 _MAX_SAME_FORM = 20_000  # equations of one form; more are not counted: a form as frequent as that is one letter
 _MAX_CACHED_REFS = 20_000
+_MAX_CACHED_HITS = 4_000  # trees and MathML
 _MAX_REFS_CACHED_AT_ONCE = 2_000
 MAX_SECTIONS = 300  # best matches of a text
 _MAX_TEXT_EQUATIONS = 3_000  # in these sections
@@ -53,6 +54,21 @@ class IndexView:
     signature: tuple[int, ...]
     text: TextIndex | None = None
     allowed: OrderedDict[tuple[int, Filters], Keys] = field(default_factory=OrderedDict)
+
+
+@dataclass(frozen=True)
+class RecordCache:
+    """What was read of equations since the library changed, by tree; shared by threads."""
+
+    generation: int
+    refs: dict[int, EquationRef] = field(default_factory=dict)
+    nodes: dict[int, Node] = field(default_factory=dict)
+    mathml: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def is_full(self) -> bool:
+        """True if it is time to begin again."""
+        return len(self.refs) > _MAX_CACHED_REFS or len(self.nodes) + len(self.mathml) > _MAX_CACHED_HITS
 
 
 class LocalSnapshot:
@@ -160,11 +176,7 @@ class LocalSnapshot:
 
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Return references to equations."""
-        wanted, generation = list(keys), self.library.read_generation()
-        known, cached = self._backend.refs
-        if known != generation or len(cached) > _MAX_CACHED_REFS:
-            cached = {}
-            self._backend.refs = generation, cached
+        wanted, cached = list(keys), self._records.refs
         missing = [key for key in wanted if key not in cached]
         found = {}
         if missing:
@@ -191,10 +203,15 @@ class LocalSnapshot:
 
     def get_nodes(self, keys: Iterable[int]) -> list[Node]:
         """Return trees as nodes; raises `NoSuchEquation`."""
+        wanted, cached = list(keys), self._records.nodes
+        missing = [key for key in wanted if key not in cached]
         try:
-            return self.library.get_nodes(keys)
+            found = dict(zip(missing, self.library.get_nodes(missing), strict=True)) if missing else {}
         except TreeNotFound as error:
             raise NoSuchEquation(str(error)) from error
+        nodes = [found.get(key) or cached[key] for key in wanted]
+        cached.update(found)
+        return nodes
 
     def get_operators(self, keys: Keys) -> OperatorForest:
         """Return operator trees; those that are not indexed yet are parsed now. Raises `NoSuchEquation`."""
@@ -214,8 +231,12 @@ class LocalSnapshot:
 
     def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
         """Return all that is shown of equations."""
+        mathml = self._records.mathml
+        for key, node in (trees or {}).items():
+            if key not in mathml:
+                mathml[key] = to_mathml(node)
         with self.library.translate_errors():
-            return records.get_equations(self.library, keys, trees)
+            return records.get_equations(self.library, keys, mathml)
 
     def get_equation(self, name: str) -> EquationRecord:
         """Return the equation with an id; raises `BadInput`."""
@@ -250,6 +271,14 @@ class LocalSnapshot:
         """Count equations by field and by year."""
         with self.library.translate_errors():
             return records.count_facets(self.library)
+
+    @property
+    def _records(self) -> RecordCache:
+        """What was read of the library in its present state."""
+        generation, cached = self.library.read_generation(), self._backend.records
+        if cached.generation != generation or cached.is_full:
+            cached = self._backend.records = RecordCache(generation)
+        return cached
 
     @property
     def _index(self) -> VectorIndex:
@@ -295,7 +324,7 @@ class LocalBackend:
         self.folder: Path = get_folder(library)
         self.model: str = model
         self.max_sections: int = max_sections
-        self.refs: tuple[int, dict[int, EquationRef]] = 0, {}  # generation of the library, references to equations
+        self.records = RecordCache(-1)
         self._free: deque[LibraryFiles] = deque()
         self._view: IndexView | None = None
         self._opening = threading.Lock()

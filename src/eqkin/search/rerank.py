@@ -67,8 +67,8 @@ def rerank(
         is_named = np.isin(candidates.keys, list(named))
         scores = np.where(is_named, _NAMED_SCORE + (1 - _NAMED_SCORE) * scores, _NAMED_SCORE * scores)
     order = np.lexsort((candidates.keys, -cosines, -scores)).tolist()
-    columns = cosines.tolist(), text_scores.tolist(), scores.tolist()
-    return [Candidate(candidates.refs[row], row, *(column[row] for column in columns)) for row in order]
+    refs, similarity, text_score, score = candidates.refs, cosines.tolist(), text_scores.tolist(), scores.tolist()
+    return [Candidate(refs[row], row, similarity[row], text_score[row], score[row]) for row in order]
 
 
 def compare_collections(queries: Forest, query_vectors: Floats, formulas: Forest, vectors: Floats) -> Floats:

@@ -160,6 +160,8 @@ def match_trees(
         part: A part of the tree is enough.
         limit: Most steps.
     """
+    if not _has_operands(pattern, tree, rename):
+        return None
     search = _MatchSearch(pattern, tree, rename, limit)
     try:
         if search.run(0, partial=False):
@@ -171,6 +173,20 @@ def match_trees(
     except _StepLimitReached:
         pass
     return None
+
+
+def _has_operands(pattern: OperatorTree, tree: OperatorTree, rename: bool) -> bool:
+    """Return whether a tree has the operands of the pattern's root, where they must be equal up to names."""
+    label = pattern.labels[0]
+    if rename:
+        if label not in UNORDERED:
+            return True
+        ours, theirs = pattern.anonymous, tree.anonymous
+    else:
+        if pattern.is_open[0] or (label not in UNORDERED and label not in RELATIONS):
+            return True
+        ours, theirs = pattern.named, tree.named
+    return {ours[child] for child in pattern.children[0]}.issubset(theirs)
 
 
 class _StepLimitReached(Exception):
