@@ -49,6 +49,7 @@ class BitmapSettings:
     title: str
     crop: bool
     triplets: int
+    batch_size: int = BATCH_SIZE
 
 
 BITMAP_NETWORKS = {
@@ -132,8 +133,8 @@ class BitmapData:
 def measure_bitmaps(context: ExperimentContext, data: BitmapData, name: str) -> dict[str, Any]:
     """Train one of `BITMAP_NETWORKS` and rank triples of both halves, or return the cached measurement."""
     settings, device = BITMAP_NETWORKS[name], choose_device(context.device)
-    triplets = max(round(settings.triplets * context.scale.triplets / FULL_SCALE.triplets), BATCH_SIZE)
-    config = OptimizerConfig(-(-triplets // BATCH_SIZE), LEARNING_RATE)
+    triplets = max(round(settings.triplets * context.scale.triplets / FULL_SCALE.triplets), settings.batch_size)
+    config = OptimizerConfig(-(-triplets // settings.batch_size), LEARNING_RATE)
     count = context.scale.triples // 5
 
     def measure() -> dict[str, Any]:
@@ -145,7 +146,7 @@ def measure_bitmaps(context: ExperimentContext, data: BitmapData, name: str) -> 
         sampler = TripletSampler(data.train, kinds=CONTEXTS, seed=0, device=device)
 
         def compute_loss(step: int) -> Tensor:
-            trees = sampler.draw(make_step_column(step, 1, device), BATCH_SIZE).concatenate()[0]
+            trees = sampler.draw(make_step_column(step, 1, device), settings.batch_size).concatenate()[0]
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 vectors = network(images[trees])
             loss: Tensor = TripletLoss()(*vectors.chunk(3))

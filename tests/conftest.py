@@ -29,12 +29,16 @@ SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group
     "tests/search/test_backends.py": "milvus",
     "tests/backends/ray/": "ray",
 }
-WHOLE_FILES = (  # whose fixtures take longer than their tests
-    "tests/benchmarks/test_scale.py",
-    "tests/reproduce/",
-    "tests/test_documentation.py",
+LONG_FILES = (  # begin first, so that no process waits for another one at the end
+    *SHARED_SERVERS,
     "tests/training/test_distributed.py",
-    "tests/web/test_browser.py",
+    "tests/reproduce/",
+    "tests/index/test_durability.py",
+    "tests/library/test_durability.py",
+    "tests/benchmarks/",
+    "tests/encoder/",
+    "tests/test_documentation.py",
+    "tests/web/",
 )
 
 
@@ -73,15 +77,20 @@ def unindexed_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return library.folder
 
 
+def pytest_collection_modifyitems(items):
+    """Put long files first."""
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG_FILES))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give each free process one test at a time, but tests that share a server or slow fixtures to the same process."""
+    """Give each free process one file at a time, so that its fixtures are made once; files of one server stay together."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            if nodeid.startswith(WHOLE_FILES):
-                return nodeid.partition("::")[0]
-            return next((name for start, name in SHARED_SERVERS.items() if nodeid.startswith(start)), nodeid)
+            file = nodeid.partition("::")[0]
+            return next((name for start, name in SHARED_SERVERS.items() if file.startswith(start)), file)
 
+    config.option.loadscopereorder = False  # keep the order of the files
     return Scheduling(config, log)

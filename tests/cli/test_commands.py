@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,9 +88,8 @@ def test_add_stats_verify_export_work_together(tmp_path: Path) -> None:
     assert "1 paper removed" in removed.stdout
 
 
-def test_verify_of_a_damaged_library_exits_with_one(tmp_path: Path) -> None:
-    library = tmp_path / "library"
-    runner.invoke(app, ["add", "atlas:", "--library", str(library)])
+def test_verify_of_a_damaged_library_exits_with_one(tmp_path: Path, atlas_library: Path) -> None:
+    library = shutil.copytree(atlas_library, tmp_path / "library")
     segment = next((library / "forest").iterdir())
     content = bytearray(segment.read_bytes())
     content[-1] ^= 1
@@ -204,9 +204,8 @@ def test_environment_names_the_library(tmp_path: Path) -> None:
     assert numbers["library"] == str(tmp_path / "mine")
 
 
-def test_unwritable_output_is_one_line_and_closed_pipe_is_fine(tmp_path: Path) -> None:
-    library = tmp_path / "library"
-    _eqkin("add", "atlas:", "--library", library)
+def test_unwritable_output_is_one_line_and_closed_pipe_is_fine(tmp_path: Path, atlas_library: Path) -> None:
+    library = atlas_library
     for command in ("export --out /no/such/folder/x.jsonl", f"export --out {tmp_path}", "export --forest /dev/null"):
         result = _eqkin(*command.split(), "--library", library)
         assert result.returncode == 7, command
@@ -235,17 +234,15 @@ def test_export_writes_citations_and_pairs_of_sides(tmp_path: Path) -> None:
     assert "<mi>a</mi>" in pair["left"] and "<mi>j</mi>" in pair["right"]
 
 
-def test_export_is_complete_or_absent(tmp_path: Path) -> None:
-    library = str(tmp_path / "library")
-    runner.invoke(app, ["add", "atlas:", "--library", library])
+def test_export_is_complete_or_absent(tmp_path: Path, atlas_library: Path) -> None:
+    library = str(atlas_library)
     assert runner.invoke(app, ["export", "--library", library, "--out", str(tmp_path / "all.jsonl")]).exit_code == 0
     assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 1631
     assert {path.name for path in tmp_path.iterdir()} == {"library", "all.jsonl"}
 
 
-def test_removing_an_unknown_source_is_reported(tmp_path: Path) -> None:
-    library = tmp_path / "library"
-    _eqkin("add", "atlas:", "--library", library)
+def test_removing_an_unknown_source_is_reported(tmp_path: Path, atlas_library: Path) -> None:
+    library = shutil.copytree(atlas_library, tmp_path / "library")
     result = _eqkin("add", "--remove", "arxiv:1706.03762", "--library", library)
     assert result.returncode == 3
     assert "has no paper of arxiv:1706.03762" in result.stderr

@@ -88,7 +88,7 @@ def content(folder):
 
 def terms(structure):
     codes = np.unique(np.concatenate([segment.codes for segment in structure._segments]))
-    found = [structure.search(codes[at:at + 1], np.ones(1, np.float32), 100)[1].tolist() for at in range(len(codes))]
+    found = [structure.search(codes[at:at + 1], np.ones(1, np.float32), 100)[1].tolist() for at in range(0, len(codes), 16)]
     return structure.missing, structure.trees.tolist(), [trees for trees in found if trees]
 
 with Library.open(shutil.copytree(base, work / "whole")) as whole:
@@ -121,7 +121,7 @@ def _run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-@pytest.mark.parametrize(("start", "stride"), [("nothing", 2), ("some", 2), ("other model", 4)])
+@pytest.mark.parametrize(("start", "stride"), [("nothing", 3), ("some", 3), ("other model", 7)])
 def test_update_killed_at_any_moment_loses_nothing(
     tmp_path: Path, library: Library, notes: Path, encoder: Encoder, other_encoder: Encoder, start: str, stride: int
 ) -> None:

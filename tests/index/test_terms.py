@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from eqkin.index.terms import (
 from eqkin.mathml.operators import parse_operators
 from eqkin.storage import format_checked_json
 from eqkin.trees import ForestBuilder
+from eqkin.trees.forest import from_bytes, to_bytes
 from eqkin.trees.mathml import parse_mathml, to_forest
 from eqkin.trees.operator_terms import RANKED_FAMILIES
 from eqkin.trees.operators import OperatorForest
@@ -47,8 +49,12 @@ def _terms(library: Library) -> Iterator[tuple[int, np.ndarray]]:
     """The terms of each tree that should be indexed."""
     for numbers, forest in library.iter_forests():
         for place, number in enumerate(numbers.tolist()):
-            _, structure = extract_structure(TreeTask(numbers[[place]], forest.select(np.array([place]))))
-            yield number, structure.codes
+            yield number, _extract_codes(to_bytes(forest.select(np.array([place]))))
+
+
+@cache
+def _extract_codes(tree: bytes) -> np.ndarray:
+    return extract_structure(TreeTask(np.array([0]), from_bytes(tree)))[1].codes
 
 
 def _lists(library: Library) -> dict[int, set[int]]:

@@ -18,7 +18,7 @@ from reproduce.triples import unpack_bits
 from tests.training.corpora import corpus_of
 
 CORPUS = corpus_of([[4], [3, 2], [4], [5]])
-SCALE = replace(SMALL_SCALE, triplets=20_000, triples=1_000)  # 63 steps
+SCALE = replace(SMALL_SCALE, triplets=1_000, triples=1_000)
 
 
 def draw_images(corpus: Corpus) -> np.ndarray:
@@ -31,6 +31,14 @@ def draw_images(corpus: Corpus) -> np.ndarray:
         image[:, : noise.integers(200, WIDTH)] = 255
         image *= patterns[paper]
     return pack(images)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_batches():
+    """Batches of a computer without a GPU: 25 steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(BITMAP_NETWORKS, "scaled", replace(BITMAP_NETWORKS["scaled"], batch_size=16))
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -119,7 +119,7 @@ def read_heading(scanner: Scanner, at: int) -> tuple[str, int]:
     end = scanner.find_end(at)
     if end < 0 or end - at > _MAX_HEADING:
         line = text.find("\n", at)
-        end = line if line > 0 else len(text)
+        end = min(line if line > 0 else len(text), at + _MAX_HEADING)
         return text[at + 1 : end], end
     return text[at + 1 : end - 1], end
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -51,6 +52,13 @@ class MilvusServer:
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
         os.kill(self.process, number)
+
+    def pause(self) -> None:
+        """Stop all its threads until SIGCONT: it runs, but does not answer."""
+        self.signal(signal.SIGSTOP)
+        threads = list(Path(f"/proc/{self.process}/task").glob("*/stat"))
+        while any(path.read_text().rpartition(")")[2].split()[0] != "T" for path in threads):
+            time.sleep(0.01)
 
     def kill(self) -> None:
         """Kill it."""
