@@ -139,7 +139,7 @@ def test_control_characters_of_file_names_are_not_printed(tmp_path: Path) -> Non
 
 
 def test_judgements_are_listed_and_deleted(tmp_path: Path) -> None:
-    with Library.open(tmp_path / "library") as opened:
+    with Library.open(tmp_path / "library", create=True) as opened:
         library, stored = opened.folder, LocalJudgements(opened.folder)
     for number in range(3):
         stored.add(Judgement(f"paper#{number}", number > 0, latex="x^2", words="some words", keywords=("power",)))
@@ -237,8 +237,8 @@ def test_export_writes_citations_and_pairs_of_sides(tmp_path: Path) -> None:
 def test_export_is_complete_or_absent(tmp_path: Path, atlas_library: Path) -> None:
     library = str(atlas_library)
     assert runner.invoke(app, ["export", "--library", library, "--out", str(tmp_path / "all.jsonl")]).exit_code == 0
-    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 1631
-    assert {path.name for path in tmp_path.iterdir()} == {"library", "all.jsonl"}
+    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 1401
+    assert {path.name for path in tmp_path.iterdir()} == {"all.jsonl"}
 
 
 def test_removing_an_unknown_source_is_reported(tmp_path: Path, atlas_library: Path) -> None:
