@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give each free process one file at a time, so that its fixtures are made once; files of one server stay together."""
+    """Give each free process a whole file, so that its fixtures are made once; files of one server stay together."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):

@@ -87,8 +87,8 @@ def content(folder):
         return index.missing, index.trees.tolist(), vectors, sections, terms(index.terms)
 
 def terms(structure):
-    codes = np.unique(np.concatenate([segment.codes for segment in structure._segments]))
-    found = [structure.search(codes[at:at + 1], np.ones(1, np.float32), 100)[1].tolist() for at in range(0, len(codes), 16)]
+    codes = np.unique(np.concatenate([segment.codes for segment in structure._segments]))[::16]
+    found = [structure.search(codes[at:at + 1], np.ones(1, np.float32), 100)[1].tolist() for at in range(len(codes))]
     return structure.missing, structure.trees.tolist(), [trees for trees in found if trees]
 
 with Library.open(shutil.copytree(base, work / "whole")) as whole:
