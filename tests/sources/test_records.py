@@ -136,3 +136,12 @@ def test_deeply_nested_json_fails_alone(tmp_path):
     (item,) = open_source(write(tmp_path, "a.jsonl", b"[" * 100_000))
     with pytest.raises(BadInput):
         item.load()
+
+
+def test_compressed_file_that_unpacks_to_far_more_than_text_stops(tmp_path):
+    raw = zstandard.compress(b'{"id": "a", "latex": "x"}\n') + zstandard.compress(b"\n" * 4_000_000)
+    read = []
+    with pytest.raises(LimitReached, match="unpacks to more than"):
+        for item in open_source(write(tmp_path, "a.jsonl.zst", raw), limits=replace(LIMITS, line_bytes=200_000)):
+            read.append(item.key)
+    assert len(read) == 1

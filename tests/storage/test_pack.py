@@ -1,10 +1,12 @@
 import io
+import subprocess
+import sys
 import tarfile
 
 import pytest
 import zstandard
 
-from eqkin.errors import BadInput, CorruptData
+from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.storage import format_checked_json
 from eqkin.storage.pack import LIST_NAME, pack_folder, unpack_folder
 
@@ -63,3 +65,54 @@ def test_members_that_lead_outside_or_are_not_listed_are_refused(tmp_path, name)
 def test_an_existing_folder_is_not_overwritten(packed, tmp_path):
     with pytest.raises(BadInput, match="exists"):
         unpack_folder(packed, tmp_path / "in")
+
+
+MEASURED = """
+import resource, sys
+from pathlib import Path
+from eqkin.errors import CorruptData
+from eqkin.storage.pack import unpack_folder
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+try:
+    unpack_folder(Path(sys.argv[1]), Path(sys.argv[1] + "-out"))
+except CorruptData as error:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, error)
+"""
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.REGTYPE])
+def test_memory_stays_bounded_for_a_bomb(tmp_path, kind):
+    bomb = tarfile.TarInfo("bomb")
+    bomb.type, bomb.size = kind, 1_000_000_000
+    listed = tarfile.TarInfo(LIST_NAME)
+    content = format_checked_json("files", {"bomb": {"bytes": 3, "sha256": ""}})
+    listed.size = len(content)
+    with open(tmp_path / "x.eqkin", "wb") as file, zstandard.ZstdCompressor().stream_writer(file) as stream:
+        stream.write(listed.tobuf() + content + bytes(-len(content) % 512) + bomb.tobuf())
+        for _ in range(200):
+            stream.write(bytes(1_000_000))
+    measured = subprocess.run(
+        [sys.executable, "-c", MEASURED, tmp_path / "x.eqkin"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "copy it again" in measured
+    assert int(measured.split()[0]) < 100_000  # kilobytes
+    assert {path.name for path in tmp_path.iterdir()} == {"x.eqkin"}
+
+
+@pytest.mark.parametrize("listed", [[], {"a": 1}, {"a": {"bytes": 1}}, {"a": {"bytes": "x", "sha256": ""}}])
+def test_list_of_files_of_another_shape_is_damage(tmp_path, listed):
+    content = format_checked_json("files", listed)
+    info = tarfile.TarInfo(LIST_NAME)
+    info.size = len(content)
+    (tmp_path / "x.eqkin").write_bytes(zstandard.compress(info.tobuf() + content + bytes(20_000)))
+    with pytest.raises(CorruptData, match="its list of files is damaged"):
+        unpack_folder(tmp_path / "x.eqkin", tmp_path / "out")
+
+
+def test_library_larger_than_the_disk_is_refused_before_it_is_written(tmp_path):
+    content = format_checked_json("files", {"a": {"bytes": 1 << 60, "sha256": ""}})
+    info = tarfile.TarInfo(LIST_NAME)
+    info.size = len(content)
+    (tmp_path / "x.eqkin").write_bytes(zstandard.compress(info.tobuf() + content + bytes(20_000)))
+    with pytest.raises(StorageFailed, match="make room"):
+        unpack_folder(tmp_path / "x.eqkin", tmp_path / "out")

@@ -210,7 +210,7 @@ class ArxivClient:
         self, response: http.client.HTTPResponse, file: BinaryIO, address: str, max_bytes: int, until: float
     ) -> None:
         declared = response.headers.get("Content-Length", "")
-        expected = int(declared) if declared.isascii() and declared.isdigit() else 0
+        expected = int(declared) if declared.isascii() and declared.isdigit() and len(declared) < 20 else 0
         received = 0
         while True:
             if max(expected, received) > max_bytes:

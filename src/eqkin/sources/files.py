@@ -28,6 +28,7 @@ _TAR_BLOCK_BYTES = 512
 _CHUNK_BYTES = 1 << 16
 _LINE_CHUNK_BYTES = 1 << 18
 _MAX_OVERLONG_FACTOR = 20  # an overlong line is skipped up to this many times the limit
+_MAX_RATIO = 1_000  # between the lines of a compressed file and its size; text compresses far less
 _DECOMPRESSION_ERRORS = (EOFError, OSError, zlib.error, zstandard.ZstdError)
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x1f\x8b", "gzip"),
@@ -279,15 +280,17 @@ def is_compressed(path: Path) -> bool:
 def iter_lines(path: Path, limit: int) -> Iterator[TextLine]:
     """Yield the lines of a plain, gzipped or zstd-compressed file, without line ends and blank lines.
 
-    Raises `BadInput` where the file is damaged, `LimitReached` at a line that is far too long to be skipped.
+    Raises `BadInput` where the file is damaged, `LimitReached` at a line that is far too long to be skipped, and where
+    a compressed file has unpacked to far more than text can.
     """
     with open_regular(path) as file:
+        most = max(2 * limit, _MAX_RATIO * os.fstat(file.fileno()).st_size)
         stream = ByteStream(file, display_path(path))
         kind = detect_kind(stream.peek(HEAD_BYTES))
         if kind == "gzip":
-            stream = open_gzip(stream, None)
+            stream = open_gzip(stream, most)
         elif kind == "zstd":
-            stream = open_zstd(stream, None)
+            stream = open_zstd(stream, most)
         yield from _split_lines(stream, limit)
 
 

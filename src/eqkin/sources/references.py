@@ -14,6 +14,7 @@ import re
 import shutil
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -41,6 +42,9 @@ from eqkin.sources.text import clean_text, decode_text
 
 ZOTERO_DATABASE = Path("Zotero/zotero.sqlite")  # in the home folder, where Zotero puts it
 MAX_REFERENCES = 100_000  # of one file
+_MAX_FIELDS = 20 * MAX_REFERENCES
+_MAX_VALUE_BYTES = 1_000_000  # one value of Zotero's database
+_ZOTERO_SECONDS = 60.0
 _FIRST_PAGE_CHARS = 20_000  # of a PDF, searched for identifiers
 _DOI = re.compile(r"\b(10\.\d{4,9}/[^\s\"<>{}]{1,200}[^\s\"<>{}.,;:)\]])")
 _STAMP = re.compile(r"arXiv:\s*\S{7,30}\s*\[")  # at the margin of the first page; other identifiers there are cited
@@ -226,6 +230,9 @@ def _read_zotero(path: Path) -> Iterator[Reference]:
         try:
             shutil.copyfile(path, copy)
             with closing(sqlite3.connect(f"{copy.as_uri()}?mode=ro", uri=True)) as database:
+                until = time.monotonic() + _ZOTERO_SECONDS  # a table may be a view without end
+                database.set_progress_handler(lambda: time.monotonic() > until, 100_000)
+                database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
                 yield from _select_zotero_items(database)
         except (OSError, sqlite3.Error) as error:
             raise BadInput(f"{display_path(path)}: is not a Zotero database that can be read ({error})") from error
@@ -233,15 +240,17 @@ def _read_zotero(path: Path) -> Iterator[Reference]:
 
 def _select_zotero_items(database: sqlite3.Connection) -> Iterator[Reference]:
     fields: dict[int, dict[str, str]] = {}
-    for item, field, value in database.execute(
+    rows = database.execute(
         "SELECT itemID, fieldName, value FROM itemData JOIN fields USING (fieldID) JOIN itemDataValues USING (valueID)"
-    ):
+    )
+    for item, field, value in islice(rows, _MAX_FIELDS):
         fields.setdefault(item, {})[field] = str(value)
     authors: dict[int, list[str]] = {}
-    for item, first, last in database.execute(
+    rows = database.execute(
         "SELECT itemID, firstName, lastName FROM itemCreators JOIN creators USING (creatorID)"
         " ORDER BY itemID, orderIndex"
-    ):
+    )
+    for item, first, last in islice(rows, _MAX_FIELDS):
         authors.setdefault(item, []).append(f"{first or ''} {last or ''}".strip())
     for item, key in database.execute(
         "SELECT itemID, items.key FROM items JOIN itemTypes USING (itemTypeID) WHERE typeName NOT IN"

@@ -32,6 +32,8 @@ LIST_NAME = "contents.json"
 _LEVEL = 6
 _CHUNK_BYTES = 1 << 20
 _MAX_LIST_BYTES = 50_000_000
+_MAX_HEADER_BYTES = 1_000_000  # of all members beyond what the list of files accounts for
+_MEMBER_BYTES = 2_048  # of a member's header, its long name and its padding, at most
 Progress = Callable[[int], None]  # called with the bytes done so far
 
 
@@ -82,8 +84,8 @@ def unpack_folder(source: Path, target: Path, progress: Progress | None = None, 
                 shutil.rmtree(folder, ignore_errors=True)
                 for path in (folder, *(folder / name for name in folders)):
                     path.mkdir()
-                with _open_tar(source) as tar:
-                    _unpack_members(tar, source, folder, progress)
+                with _open_tar(source) as (tar, stream):
+                    _unpack_members(tar, stream, source, folder, progress)
                 for path in folder.rglob("*"):
                     if path.is_dir():
                         sync_folder(path)
@@ -99,12 +101,28 @@ def unpack_folder(source: Path, target: Path, progress: Progress | None = None, 
         raise StorageFailed(f"{target}: {error.strerror or error}") from error
 
 
+class _BoundedStream:
+    """Reads no more than it may: `tarfile` takes a header of any size into memory, and a bomb is small when packed."""
+
+    def __init__(self, stream: BinaryIO, source: Path) -> None:
+        self.budget = _MAX_LIST_BYTES + _MAX_HEADER_BYTES
+        self._stream, self._source = stream, source
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        self.budget -= len(data)
+        if self.budget < 0:
+            raise CorruptData(f"{self._source}: unpacks to more than its list of files says; copy it again")
+        return data
+
+
 @contextmanager
-def _open_tar(source: Path) -> Iterator[tarfile.TarFile]:
+def _open_tar(source: Path) -> Iterator[tuple[tarfile.TarFile, _BoundedStream]]:
     try:
-        with open(source, "rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
-            with tarfile.open(fileobj=stream, mode="r|") as tar:
-                yield tar
+        with open(source, "rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as unpacked:
+            stream = _BoundedStream(unpacked, source)
+            with tarfile.open(fileobj=stream, mode="r|") as tar:  # type: ignore[call-overload]
+                yield tar, stream
     except FileNotFoundError as error:
         raise BadInput(f"{source}: no such file") from error
     except tarfile.ReadError as error:
@@ -113,21 +131,28 @@ def _open_tar(source: Path) -> Iterator[tarfile.TarFile]:
         raise CorruptData(f"{source}: is damaged ({error}); copy it again") from error
 
 
-def _unpack_members(tar: tarfile.TarFile, source: Path, folder: Path, progress: Progress | None) -> None:
+def _unpack_members(
+    tar: tarfile.TarFile, stream: _BoundedStream, source: Path, folder: Path, progress: Progress | None
+) -> None:
     first = tar.next()
     if first is None or first.name != LIST_NAME or first.size > _MAX_LIST_BYTES:
         raise BadInput(f"{source}: is not a packed library")
     listing = tar.extractfile(first)
     try:
-        missing = parse_checked_json(listing.read() if listing else b"", "files")
-    except ValueError as error:
+        listed = parse_checked_json(listing.read() if listing else b"", "files")
+        missing = {name: (int(entry["bytes"]), str(entry["sha256"])) for name, entry in listed.items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CorruptData(f"{source}: its list of files is damaged ({error}); copy it again") from error
+    total = sum(max(size, 0) for size, _ in missing.values())
+    if total > shutil.disk_usage(folder).free:
+        raise StorageFailed(f"{folder.parent.parent}: {total:,} bytes are needed, and the disk has less; make room")
+    stream.budget = total + len(missing) * _MEMBER_BYTES + _MAX_HEADER_BYTES
     done = 0
     while (member := tar.next()) is not None:
-        known = missing.pop(member.name, None)
+        size, checksum = missing.pop(member.name, (-1, ""))
         path = PurePosixPath(member.name)
         data = tar.extractfile(member) if member.isreg() else None
-        if known is None or data is None or known["bytes"] != member.size or path.is_absolute() or ".." in path.parts:
+        if data is None or size != member.size or path.is_absolute() or ".." in path.parts or "\0" in member.name:
             raise CorruptData(f"{source}: {member.name!r} is not in its list of files; copy it again")
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         digest = hashlib.sha256()
@@ -137,7 +162,7 @@ def _unpack_members(tar: tarfile.TarFile, source: Path, folder: Path, progress: 
                 file.write(chunk)
             file.flush()
             os.fsync(file.fileno())
-        if digest.hexdigest() != known["sha256"]:
+        if digest.hexdigest() != checksum:
             raise CorruptData(f"{source}: {member.name} is damaged; copy it again")
         done += member.size
         if progress:
