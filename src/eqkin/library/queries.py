@@ -62,6 +62,16 @@ def has_equations(library: LibraryFiles) -> bool:
     return bool(_select(library, "SELECT 1 FROM equations WHERE tree IS NOT NULL LIMIT 1"))
 
 
+def find_file_keys(library: LibraryFiles, name: str) -> list[str]:
+    """Return the keys of papers whose last part, behind all folders, is a name."""
+    rows = _select(
+        library,
+        "SELECT key FROM papers WHERE key >= 'file:' AND key < 'file;' AND substr(key, -?) IN (?, ?)",
+        (len(name) + 1, f"/{name}", f"\\{name}"),
+    )
+    return [key for (key,) in rows]
+
+
 def count_equations(library: LibraryFiles) -> tuple[int, int]:
     """Return the number of converted displays and of papers that contain one."""
     ((equations, papers),) = _select(

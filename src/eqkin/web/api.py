@@ -15,13 +15,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from eqkin.errors import BadInput, EqkinError
-from eqkin.library.judgements import Judgement
+from eqkin.library.judgements import EvaluationQuery, Judgement
 from eqkin.limits import LIMITS, check_cancelled
-from eqkin.search.engine import SearchEngine
 from eqkin.search.exports import EXPORT_TYPES, Reading, SearchAnswer, export_results, to_bibtex
 from eqkin.search.names import Completion
 from eqkin.search.results import EquationRecord, MapPoints, PaperHit, PaperRecord
 from eqkin.web.errors import WebError, find_or_404, to_web_error
+from eqkin.web.keys import PublicEngine
 from eqkin.web.models import (
     BatchAnswer,
     Embeddings,
@@ -166,7 +166,7 @@ async def find_papers_similar_to_draft(
     return JsonResponse(await server.queue.run(find_for_draft, server.engine, content, name, k))
 
 
-def find_for_draft(engine: SearchEngine, content: bytes, name: str, k: int = 10) -> list[PaperHit]:
+def find_for_draft(engine: PublicEngine, content: bytes, name: str, k: int = 10) -> list[PaperHit]:
     """Find papers similar to the content of a file; raises `BadInput` if it has no equations."""
     if not content.strip():
         raise BadInput("the draft is empty")
@@ -232,7 +232,16 @@ async def export(params: Annotated[ExportParams, Query()], server: State) -> Res
 @router.get("/api/judgements", response_model=Judgements)
 async def get_judgements(server: State) -> Response:
     """Return all judgements of results, as evaluation queries."""
-    return JsonResponse(Judgements(await server.queue.run(server.judgements.export)))
+
+    def read() -> list[EvaluationQuery]:
+        queries = server.judgements.export()
+        for query in queries:
+            query.relevant, query.irrelevant = (
+                list(map(server.engine.show_id, ids)) for ids in (query.relevant, query.irrelevant)
+            )
+        return queries
+
+    return JsonResponse(Judgements(await server.queue.run(read)))
 
 
 @router.post("/api/judgements", status_code=201, response_model=Judgement)
@@ -243,7 +252,8 @@ async def judge(given: NewJudgement, server: State) -> Response:
 
     def keep() -> Judgement:
         find_or_404(server.engine.get_equation, given.equation)
-        return server.judgements.add(Judgement(**values))
+        stored = server.judgements.add(Judgement(**values | {"equation": server.engine.resolve_id(given.equation)}))
+        return replace(stored, equation=given.equation)
 
     return JsonResponse(await server.queue.run(keep), 201)
 
@@ -252,7 +262,12 @@ async def judge(given: NewJudgement, server: State) -> Response:
 async def remove_judgements(params: Annotated[JudgedResult, Query()], server: State) -> Response:
     """Delete the judgements of a result of a query."""
     refuse_if_read_only(server)
-    return JsonResponse(RemovedJudgements(await server.queue.run(server.judgements.remove, **params.model_dump())))
+
+    def remove() -> int:
+        values = params.model_dump() | {"equation": server.engine.resolve_id(params.equation)}
+        return server.judgements.remove(**values)
+
+    return JsonResponse(RemovedJudgements(await server.queue.run(remove)))
 
 
 def refuse_if_read_only(server: ServerState) -> None:

@@ -23,6 +23,7 @@ from eqkin.version import __version__
 from eqkin.web import api, pages
 from eqkin.web.errors import handle_error
 from eqkin.web.guards import SecurityMiddleware
+from eqkin.web.keys import PublicEngine
 from eqkin.web.service import LOOPBACK, ServerSettings, ServerState, WorkQueue
 
 _CORS: dict[str, Any] = {
@@ -46,7 +47,7 @@ def create_app(
         limits: Bounds on requests.
     """
     templates = pages.create_environment(settings)
-    server = ServerState(engine, judgements, limits, WorkQueue(limits), templates, settings)
+    server = ServerState(PublicEngine(engine), judgements, limits, WorkQueue(limits), templates, settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -10,11 +10,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from eqkin.library.judgements import EvaluationQuery
 from eqkin.limits import LIMITS
-from eqkin.search.engine import SearchEngine
 from eqkin.search.exports import SearchAnswer
 from eqkin.search.reader import ReadQuery
 from eqkin.search.results import EquationRecord, Filters, PaperRecord, Results
 from eqkin.web.errors import ProblemDetails, WebError, find_or_404
+from eqkin.web.keys import PublicEngine
 
 Text = Annotated[str, Field(max_length=LIMITS.web_query_chars), AfterValidator(lambda text: text.replace("\0", ""))]
 Names = Annotated[tuple[Text, ...], Field(max_length=LIMITS.web_list)]
@@ -59,7 +59,7 @@ class SearchParams(BaseModel):
         years = (self.from_year, self.to_year)
         return Filters(self.field, *years, self.author, self.paper, self.without, languages=self.lang)
 
-    def run(self, engine: SearchEngine) -> Results:
+    def run(self, engine: PublicEngine) -> Results:
         """Search; raises `WebError` if the query is empty or names an unknown equation, and the engine's errors."""
         if not self.is_given:
             message = "nothing to search for: give a formula (q), words (text), or the id of an equation (like)"
@@ -102,7 +102,7 @@ class ReadParams(BaseModel):
     q: Text = Field(min_length=1, description="What was typed.")
     reading: Literal["", "words", "formula"] = Field("", alias="as", description="Read it as words or as a formula.")
 
-    def run(self, engine: SearchEngine) -> ReadQuery:
+    def run(self, engine: PublicEngine) -> ReadQuery:
         """Read it; raises `WebError` with the position of what is wrong."""
         found = engine.read(self.q, as_words=self.reading == "words", as_formula=self.reading == "formula")
         if (problem := found.problem) is not None:

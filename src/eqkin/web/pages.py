@@ -27,11 +27,11 @@ from eqkin.library.database import MANIFEST_NAME
 from eqkin.library.queries import count_equations
 from eqkin.limits import LIMITS
 from eqkin.mathml.prose import render_prose
-from eqkin.search.engine import SearchEngine
 from eqkin.search.local import LocalSnapshot
 from eqkin.search.results import BAND_TITLES, HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
 from eqkin.web.api import find_for_draft, refuse_if_read_only
 from eqkin.web.errors import WebError, find_or_404
+from eqkin.web.keys import PublicEngine
 from eqkin.web.models import PageSearch, ReadParams, Text
 from eqkin.web.service import ServerSettings, ServerState, State
 
@@ -145,7 +145,7 @@ async def show_home(server: State) -> Response:
     return HTMLResponse(await server.queue.run(work))
 
 
-def _read_examples(engine: SearchEngine) -> list[Example]:
+def _read_examples(engine: PublicEngine) -> list[Example]:
     return [Example(kind, typed, engine.read(typed).mathml) for kind, typed in EXAMPLES]
 
 
@@ -267,7 +267,7 @@ def _list_sources(paper: PaperRecord) -> list[tuple[str, str]]:
     sources = [(paper.url.split("/")[2], paper.url)] if paper.url.startswith(("http://", "https://")) else []
     if paper.doi and paper.doi not in paper.url:
         sources.append((f"doi:{paper.doi}", f"https://doi.org/{quote(paper.doi)}"))
-    return sources or [(paper.origin.rpartition("/")[2] or paper.key, "")]
+    return sources or [(paper.origin or paper.key, "")]
 
 
 @router.get("/map")

@@ -17,8 +17,8 @@ from starlette.responses import Response
 
 from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import CancelScope, Limits
-from eqkin.search.engine import SearchEngine
 from eqkin.web.errors import make_busy_error
+from eqkin.web.keys import PublicEngine
 
 T = TypeVar("T")
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -102,7 +102,7 @@ LOOPBACK = ServerSettings()  # for this machine only
 class ServerState:
     """State of a server process."""
 
-    engine: SearchEngine
+    engine: PublicEngine
     judgements: LocalJudgements
     limits: Limits
     queue: WorkQueue

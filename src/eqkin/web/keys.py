@@ -1,0 +1,185 @@
+"""Keys of papers as clients of a server see them: without the folders of the server.
+
+The key of a local file is its path. Clients see the hash of its folder instead: `file:/home/anna/papers/waves.tex`
+becomes `file:5b7c0a91d2/waves.tex`. Both are understood in requests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from eqkin.encoder.encoder import Encoder
+from eqkin.errors import BadInput
+from eqkin.library.queries import find_file_keys
+from eqkin.search.backend import Facets, SearchBackend
+from eqkin.search.engine import SearchEngine
+from eqkin.search.local import LocalBackend, LocalSnapshot
+from eqkin.search.names import Completion
+from eqkin.search.reader import ReadQuery
+from eqkin.search.results import (
+    EquationRecord,
+    Filters,
+    Hit,
+    MapPoints,
+    PaperHit,
+    PaperPage,
+    PaperRecord,
+    Results,
+)
+
+T = TypeVar("T")
+_PATH_KEY = re.compile(r"file:(.*)[/\\](.*)", re.DOTALL)
+_PUBLIC_KEY = re.compile(r"file:([0-9a-f]{10})/([^/\\]+)")
+
+
+@lru_cache(maxsize=10_000)
+def _hash_folder(folder: str) -> str:
+    return hashlib.sha256(folder.encode()).hexdigest()[:10]
+
+
+def hide_folder(key: str) -> str:
+    """Return the key of a paper as clients see it."""
+    found = _PATH_KEY.fullmatch(key)
+    return key if found is None or _PUBLIC_KEY.fullmatch(key) else f"file:{_hash_folder(found[1])}/{found[2]}"
+
+
+class PublicEngine:
+    """A `SearchEngine` whose records have the keys that clients see, and which understands these.
+
+    Collections of a Milvus server keep the keys that were pushed: they cannot be looked up by anything else.
+    """
+
+    def __init__(self, engine: SearchEngine) -> None:
+        self._engine = engine
+
+    @property
+    def encoder(self) -> Encoder:
+        """The network that embeds queries."""
+        return self._engine.encoder
+
+    @property
+    def backend(self) -> SearchBackend:
+        """The collection."""
+        return self._engine.backend
+
+    def search(self, query: str, filters: Filters, **options: Any) -> Results:
+        """Find related equations; see `SearchEngine.search`."""
+        results = self._engine.search(query, filters=self._resolve_filters(filters), **options)
+        return self._show(_hide_in_results, results)
+
+    def find_similar(self, equation: str, filters: Filters, **options: Any) -> Results:
+        """Find equations related to one of the collection; see `SearchEngine.find_similar`."""
+        with self._resolving(equation, self.resolve_id(equation)) as name:
+            results = self._engine.find_similar(name, filters=self._resolve_filters(filters), **options)
+        return self._show(_hide_in_results, results)
+
+    def get_equation(self, name: str) -> EquationRecord:
+        """Return the equation with an id; raises `BadInput` if there is none."""
+        with self._resolving(name, self.resolve_id(name)) as resolved:
+            return self._show(_hide_in_equation, self._engine.get_equation(resolved))
+
+    def get_paper(self, key: str) -> PaperPage:
+        """Return a paper with its equations by section; raises `BadInput` if there is none."""
+        with self._resolving(key, self._resolve_key(key)) as resolved:
+            return self._show(_hide_in_page, self._engine.get_paper(resolved))
+
+    def find_similar_papers(self, key: str, k: int = 10) -> list[PaperHit]:
+        """Find papers related to one of the collection; see `SearchEngine.find_similar_papers`."""
+        with self._resolving(key, self._resolve_key(key)) as resolved:
+            return [self._show(_hide_in_paper_hit, hit) for hit in self._engine.find_similar_papers(resolved, k)]
+
+    def find_papers_similar_to_draft(self, source: str, k: int = 10) -> list[PaperHit]:
+        """Find papers related to a draft; see `SearchEngine.find_papers_similar_to_draft`."""
+        return [self._show(_hide_in_paper_hit, hit) for hit in self._engine.find_papers_similar_to_draft(source, k)]
+
+    def read(self, query: str, **options: bool) -> ReadQuery:
+        """Return how a query is read."""
+        return self._engine.read(query, **options)
+
+    def complete(self, text: str, k: int = 8) -> list[Completion]:
+        """Return names of equations that begin with a text."""
+        return self._engine.complete(text, k)
+
+    def count_facets(self) -> Facets:
+        """Count the equations of the whole collection by field and by year."""
+        return self._engine.count_facets()
+
+    def build_map(self, limit: int) -> MapPoints:
+        """Project the collection's equations onto a plane."""
+        points = self._engine.build_map(limit)
+        return replace(points, ids=list(map(self.show_id, points.ids)))
+
+    def show_id(self, name: str) -> str:
+        """Return the id of an equation as clients see it."""
+        return self._show(_hide_in_id, name)
+
+    def resolve_id(self, name: str) -> str:
+        """Return the id that the collection has for an equation; the same one if there is no such paper."""
+        key, mark, number = name.rpartition("#")
+        return f"{self._resolve_key(key)}{mark}{number}"
+
+    def _show(self, hide: Callable[[T], T], value: T) -> T:
+        return hide(value) if isinstance(self.backend, LocalBackend) else value
+
+    def _resolve_key(self, key: str) -> str:
+        found = _PUBLIC_KEY.fullmatch(key)
+        if found is None:
+            return key
+        with self.backend.snapshot() as snapshot:
+            keys = find_file_keys(snapshot.library, found[2]) if isinstance(snapshot, LocalSnapshot) else []
+            return next((each for each in keys if hide_folder(each) == key), key)
+
+    def _resolve_filters(self, filters: Filters) -> Filters:
+        papers, without = (tuple(map(self._resolve_key, keys)) for keys in (filters.papers, filters.without_papers))
+        return replace(filters, papers=papers, without_papers=without)
+
+    @contextmanager
+    def _resolving(self, given: str, resolved: str) -> Iterator[str]:
+        """Yield what the collection calls something; errors mention what the client has called it."""
+        try:
+            yield resolved
+        except BadInput as error:
+            raise BadInput(str(error).replace(resolved, given)) from None
+
+
+def _hide_in_id(name: str) -> str:
+    key, mark, number = name.rpartition("#")
+    return f"{hide_folder(key)}{mark}{number}"
+
+
+def _hide_in_paper(paper: PaperRecord) -> PaperRecord:
+    origin = paper.origin if "://" in paper.origin else re.split(r"[/\\]", paper.origin)[-1]
+    return replace(paper, key=hide_folder(paper.key), origin=origin)
+
+
+def _hide_in_equation(equation: EquationRecord) -> EquationRecord:
+    whole = None if equation.whole is None else _hide_in_id(equation.whole)
+    return replace(equation, id=_hide_in_id(equation.id), whole=whole, paper=_hide_in_paper(equation.paper))
+
+
+def _hide_in_hit(hit: Hit) -> Hit:
+    return replace(hit, equation=_hide_in_equation(hit.equation), same=tuple(map(_hide_in_id, hit.same)))
+
+
+def _hide_in_results(results: Results) -> Results:
+    papers = tuple(replace(count, value=hide_folder(str(count.value))) for count in results.papers)
+    fields = tuple(
+        count if count.best is None else replace(count, best=_hide_in_hit(count.best)) for count in results.fields
+    )
+    return replace(results, hits=tuple(map(_hide_in_hit, results.hits)), papers=papers, fields=fields)
+
+
+def _hide_in_page(page: PaperPage) -> PaperPage:
+    sections = tuple((heading, tuple(map(_hide_in_equation, members))) for heading, members in page.sections)
+    return replace(page, paper=_hide_in_paper(page.paper), sections=sections)
+
+
+def _hide_in_paper_hit(hit: PaperHit) -> PaperHit:
+    pairs = tuple((_hide_in_equation(ours), _hide_in_equation(theirs), cosine) for ours, theirs, cosine in hit.pairs)
+    return replace(hit, paper=_hide_in_paper(hit.paper), pairs=pairs)
