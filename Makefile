@@ -12,7 +12,7 @@ FETCHED := src/eqkin/mathml/katex.json src/eqkin/web/static/vendor/stix-two-math
 # Set-up is repeated when one of these changes, or when the files that building eqkin makes are gone.
 RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wildcard $(FETCHED)),$(FETCHED)),again)
 
-.PHONY: help demo test bench reproduce report docs browser lint types format clean again
+.PHONY: help demo test bench reproduce report docs browser lint types format sbom audit wheel clean again
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -57,6 +57,25 @@ types: $(VENV)/.dev ## check with pyright that the public modules are fully type
 format: $(VENV)/.dev ## put the code into the common format
 	$(RUN) ruff check --fix .
 	$(RUN) ruff format .
+
+sbom: $(BIN)/python ## write a software bill of materials, build/sbom.json
+	@mkdir -p build
+	$(BIN)/python deploy/sbom.py > build/sbom.json
+
+audit: $(BIN)/python ## compare the pinned versions with known vulnerabilities (needs a network)
+	$(PIP) pip-audit
+	$(RUN) pip_audit --requirement constraints.txt --no-deps --disable-pip --progress-spinner off
+
+# The commands in the new environment find neither npm nor compilers, and no source of a package is built.
+wheel: $(VENV)/.base ## build the wheel, install it into a clean environment, build and search a library there
+	$(PIP) hatchling
+	rm -rf build/wheel && mkdir -p build/wheel/elsewhere
+	$(RUN) hatchling build --target wheel --directory build/wheel
+	$(PYTHON) -m venv build/wheel/$(VENV)
+	cd build/wheel/elsewhere && export PATH="$(CURDIR)/build/wheel/$(BIN)" && \
+	  python -m pip --disable-pip-version-check install --quiet --only-binary :all: \
+	    --constraint ../../../constraints.txt ../eqkin-*-py3-none-any.whl && \
+	  NO_SERVE=1 eqkin demo --library library && eqkin verify --library library
 
 clean: ## remove everything the other targets made
 	rm -rf $(VENV) build dist .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage src/eqkin/mathml/katex.* src/eqkin/web/static/vendor local/npm

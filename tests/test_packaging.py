@@ -4,11 +4,14 @@ import hashlib
 import importlib.util
 import io
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
+import zipfile
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -105,6 +108,103 @@ def test_installed_packages_are_the_pinned_ones(hook):
     script, about = folder.joinpath("katex.min.js").read_bytes(), folder.joinpath("katex.json").read_text("utf-8")
     assert json.loads(about)["sha256"] == hashlib.sha256(script).hexdigest()
     assert "MIT" in folder.joinpath("katex.LICENSE.txt").read_text(encoding="utf-8")
+
+
+def build_wheel(folder: Path, mode: int, **environment: str) -> Path:
+    """Build the wheel of a copy of the sources, whose files have a mode and are of today."""
+    shutil.copytree(
+        ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"), copy_function=shutil.copyfile
+    )
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", ".gitignore"):
+        shutil.copyfile(ROOT / name, folder / name)
+    for path in folder.rglob("*.py"):
+        path.chmod(mode)
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", "dist"]
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=300, env={**os.environ, **environment}
+    )
+    assert done.returncode == 0, done.stderr
+    (wheel,) = (folder / "dist").iterdir()
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory, hook) -> Path:
+    if not all(hook.is_complete(ROOT, pin) for pin in hook.read_pins(ROOT)):
+        pytest.skip("the npm packages are not installed: run python hatch_build.py")
+    return build_wheel(tmp_path_factory.mktemp("wheel"), 0o644)
+
+
+def test_two_builds_of_the_wheel_are_identical(wheel, tmp_path):
+    again = build_wheel(tmp_path, 0o600, TZ="Asia/Tokyo", PYTHONHASHSEED="7")
+    assert again.name == wheel.name == f"eqkin-{eqkin.__version__}-py3-none-any.whl"
+    assert again.read_bytes() == wheel.read_bytes()
+
+
+def test_wheel_contains_what_is_needed_without_npm(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    vendor = "eqkin/web/static/vendor/"
+    for name in (
+        "eqkin/mathml/katex.min.js",
+        f"{vendor}mathlive.min.mjs",
+        f"{vendor}stix-two-math.woff2",
+        "eqkin/py.typed",
+    ):
+        assert name in names
+    assert sum(name.startswith(f"{vendor}fonts/KaTeX_") for name in names) == 20
+    assert sum(name.endswith(".LICENSE.txt") for name in names) == 3
+    assert any(name.endswith("weights.safetensors") for name in names)
+    assert [name for name in names if not name.startswith(("eqkin/", f"eqkin-{eqkin.__version__}.dist-info/"))] == []
+    assert [name for name in names if name.endswith((".pyc", "~", ".part", ".tmp"))] == []
+
+
+def test_installed_wheel_works_in_another_folder_without_npm_and_compilers(wheel, tmp_path):
+    pytest.importorskip("pip")
+    installing = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--no-compile",
+        "--target",
+    ]
+    subprocess.run([*installing, str(tmp_path / "site"), str(wheel)], check=True, capture_output=True, timeout=300)
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "note.md").write_text("# Note\n\nMass is energy.\n\n$$E = mc^2$$\n")
+    environment = {name: value for name, value in os.environ.items() if name.startswith(("SYSTEM", "TEMP", "TMP"))}
+    environment |= {"PATH": str(tmp_path / "tools"), "PYTHONPATH": str(tmp_path / "site"), "HOME": str(tmp_path)}
+
+    def run(*command: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert run("-c", "import eqkin; print(eqkin.__file__)").startswith(str(tmp_path / "site"))
+    run("-m", "eqkin", "add", "note.md", "--library", "library", "--jobs", "1")
+    found = json.loads(run("-m", "eqkin", "search", "E = mc^2", "--library", "library", "--json"))
+    assert found["hits"][0]["equation"]["latex"].strip() == "E = mc^2"
+
+
+def test_bill_of_materials_lists_every_pin():
+    run = subprocess.run([sys.executable, str(ROOT / "deploy" / "sbom.py")], capture_output=True, text=True, timeout=60)
+    bill = json.loads(run.stdout)
+    assert (bill["bomFormat"], bill["specVersion"], bill["metadata"]["component"]["name"]) == (
+        "CycloneDX",
+        "1.6",
+        "eqkin",
+    )
+    purls = [component["purl"] for component in bill["components"]]
+    assert len(set(purls)) == len(purls)
+    pins = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if "==" in line]
+    assert {f"pkg:pypi/{normalise(name)}@{pin}" for name, pin in (line.split("==") for line in pins)} <= set(purls)
+    assert [purl for purl in purls if purl.startswith("pkg:npm/")] == [
+        "pkg:npm/katex@0.19.1", "pkg:npm/%40fontsource/stix-two-math@5.3.0", "pkg:npm/mathlive@0.111.1",
+    ]  # fmt: skip
 
 
 def make_tarball(folder, members):
