@@ -12,7 +12,7 @@ FETCHED := src/eqkin/mathml/katex.json src/eqkin/web/static/vendor/stix-two-math
 # Set-up is repeated when one of these changes, or when the files that building eqkin makes are gone.
 RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wildcard $(FETCHED)),$(FETCHED)),again)
 
-.PHONY: help demo test bench reproduce report docs browser lint types format sbom audit wheel clean again
+.PHONY: help demo test bench torture reproduce report docs browser lint types format sbom audit wheel clean again
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -26,6 +26,9 @@ test: lint browser ## lint, and run all tests
 
 bench: $(VENV)/.dev ## measure speed, scale or load: make bench ARGS="search --library DIR"
 	$(RUN) benchmarks $(ARGS)
+
+torture: $(VENV)/.dev ## kill, cut the power, damage files, feed nonsense: make torture SECONDS=3600
+	$(RUN) benchmarks torture --seconds $(or $(SECONDS),3600) $(ARGS)
 
 reproduce: $(VENV)/.dev ## repeat the paper's experiments: make reproduce LIBRARY=DIR (SMALL=1: in minutes, on the atlas)
 	$(if $(SMALL),NO_SERVE=1 $(BIN)/eqkin demo --library local/atlas)

@@ -95,7 +95,8 @@ class LibraryWriter:
                 self.flush()
                 self._compact()
                 self._delete_unused_files()
-            if not self.manifest.sealed:
+            # a journal is left of a commit that failed: the next connection will roll it back
+            if not self.manifest.sealed and not (self.folder / f"{DATABASE_NAME}-journal").exists():
                 digest = hash_file(self.folder / DATABASE_NAME)
                 self.manifest = self.manifest.seal(database.read_generation(self.connection), digest)
                 self.manifest.save(self.folder)
