@@ -87,6 +87,11 @@ class CandidateSet:
             self._operators = self._snapshot.get_operators(self.keys)
         return self._operators
 
+    @property
+    def has_operators(self) -> bool:
+        """True if operator trees have been read."""
+        return self._operators is not None
+
     def compare_terms(self, query: QueryTerms) -> tuple[Floats, Floats]:
         """Return overlaps with a query and norms of the candidates that are ranked by all features."""
         return self._snapshot.compare_terms(self.keys, self.operators, query)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
-from eqkin.trees.operators import OperatorForest, share_form
+from eqkin.trees.operators import share_form
 
 _SAME_LATEX_COSINE = 0.8  # from which the same LaTeX means the same formula; below, a macro has two meanings
 _SAME_FORM_COSINE = 0.95  # from which the same operator tree means the same formula; below, its notation differs
@@ -46,7 +46,7 @@ def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet) -> list[C
     or if they have the same LaTeX and their vectors are not far from each other.
     """
     compared = [candidate.row for candidate in ranked[:_MAX_COMPARED] if candidate.row < len(candidates.keys)]
-    forms = dict(zip(compared, _hash_forms(candidates.operators, compared), strict=True)) if compared else {}
+    forms = dict(zip(compared, _hash_forms(candidates, compared), strict=True)) if compared else {}
     earlier: dict[str | int, list[int]] = defaultdict(list)  # rows kept, by form and by LaTeX
     vectors = candidates.vectors
     kept: dict[int, Candidate] = {}  # by row
@@ -65,8 +65,12 @@ def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet) -> list[C
     return list(kept.values())
 
 
-def _hash_forms(operators: OperatorForest, trees: Sequence[int]) -> list[int]:
+def _hash_forms(candidates: CandidateSet, rows: Sequence[int]) -> list[int]:
     """Return hashes of operator trees, in which operands keep their order."""
+    if candidates.has_operators:
+        operators, trees = candidates.operators, rows
+    else:
+        operators, trees = candidates.get_operators(rows), range(len(rows))
     nodes, offsets = operators.properties[0] + operators.depth.astype(np.uint64), operators.offsets.tolist()
     return [hash(nodes[offsets[tree] : offsets[tree + 1]].tobytes()) for tree in trees]
 

@@ -19,7 +19,7 @@ from functools import lru_cache
 from itertools import combinations, islice, product
 from typing import NamedTuple
 
-from eqkin.trees.operators import UNORDERED, OperatorForest
+from eqkin.trees.operators import UNORDERED, OperatorForest, StoredLabels
 
 MAX_STEPS = 3_000  # of one search
 MAX_ALIGNED_NODES = 400  # of a tree; larger ones are only aligned where they are equal
@@ -41,7 +41,10 @@ class OperatorTree:
 
     def __init__(self, forest: OperatorForest, tree: int = 0) -> None:
         nodes = slice(int(forest.offsets[tree]), int(forest.offsets[tree + 1]))
-        self.labels: list[str] = [forest.labels[at] for at in forest.label[nodes].tolist()]
+        labels, numbers = forest.labels, forest.label[nodes].tolist()
+        self.labels: list[str] = (
+            labels.get_names(numbers) if isinstance(labels, StoredLabels) else [labels[at] for at in numbers]
+        )
         self.origins: list[int] = forest.origin[nodes].tolist()
         self.script: dict[int, int] = {}  # added nodes: their position among the children of their origin
         self._expanded: dict[int, tuple[str, list[int]]] = {}

@@ -129,6 +129,14 @@ class StoredLabels(Sequence[str]):
             self._names[index] = name
         return name
 
+    def get_names(self, indices: Sequence[int]) -> list[str]:
+        """Return some labels."""
+        names = self._names
+        try:
+            return [names[at] for at in indices]
+        except KeyError:  # some are not decoded yet
+            return [self[at] for at in indices]
+
     @classmethod
     def concatenate(cls, parts: Sequence[Mapping[str, npt.NDArray[Any]]]) -> StoredLabels:
         """Return the labels of several stored forests (`OperatorForest.to_arrays`), one after the other."""
