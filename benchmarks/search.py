@@ -63,6 +63,7 @@ def measure_search(
         python -m benchmarks search --library papers --in-process --clients 4
     """
     start = time.perf_counter()
+    read_processor_seconds: Callable[[], float] = time.process_time
     with ExitStack() as stack:
         if in_process:
             engine = stack.enter_context(SearchEngine(library))
@@ -70,17 +71,22 @@ def measure_search(
             def search(formula: str) -> dict[str, float]:
                 return engine.search(formula, k=k, explain=explain).seconds
         else:
-            search = make_http_search(stack.enter_context(run_server("--library", str(library))).url, k, explain)
+            server = stack.enter_context(run_server("--library", str(library)))
+            search, read_processor_seconds = make_http_search(server.url, k, explain), server.get_processor_seconds
         search("E = mc^2")
         report = BenchmarkReport("search", {"first_answer_seconds": time.perf_counter() - start})
         formulas = list_atlas_formulas(searches)
-        runs = [time_searches(search, formulas, count) for count in clients or ([1] if in_process else [1, 32])]
-    for times in runs:
-        title = f"{times.clients} client{'s' if times.clients > 1 else ''}"
-        report.add("Searches", title, **times.summarise())
-        for stage, seconds in times.stages.items():
-            report.add(f"Stages, {title}", stage, **summarise_times(seconds))
-    report.facts["errors"] = [error for times in runs for error in times.errors][:20]
+        errors: list[str] = []
+        for count in clients or ([1] if in_process else [1, 32]):
+            before = read_processor_seconds()
+            times = time_searches(search, formulas, count)
+            cost = (read_processor_seconds() - before) / max(len(times.whole), 1)
+            title = f"{count} client{'s' if count > 1 else ''}"
+            report.add("Searches", title, **times.summarise(), processor_seconds_per_search=cost)
+            for stage, seconds in times.stages.items():
+                report.add(f"Stages, {title}", stage, **summarise_times(seconds))
+            errors += times.errors
+    report.facts["errors"] = errors[:20]
     return report
 
 
