@@ -21,7 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,9 @@ _ERRNOS = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EACCES)
 _CASE_SECONDS = 120
 _DAMAGES = ("flip", "zero", "truncate", "append", "swap", "delete")
 _HARMLESS = {"lock": _DAMAGES, "checked.json": ("delete",), "judgements.json": ("delete",)}
+
+
+load_encoder = cache(Encoder.load)
 
 
 def act(name: str, work: Path) -> None:
@@ -79,7 +82,7 @@ def _change(library: Library, name: str, papers: Path) -> None:
         library.upgrade()
     elif name == "remove":
         library.remove(str(papers / "p0.tex"))
-    update_index(library, Encoder.load(), settings=IndexSettings(max_segments=1, step_trees=4))
+    update_index(library, load_encoder(), settings=IndexSettings(max_segments=1, step_trees=4))
 
 
 _BASES = {  # states of a folder: another one, and what was done to it
@@ -115,6 +118,7 @@ class Campaigns:
         self.root, self.case, self.chance, self.faults = root, root / "case", random.Random(seed), faults
         writer.SETTINGS = replace(writer.SETTINGS, batch_papers=1, max_segments=1)
         root.mkdir()
+        load_encoder()  # once for all children
 
     def restore(self, base: str) -> None:
         """Make the folder of a case as a base is, which is made first if need be."""

@@ -1,4 +1,4 @@
-"""A library made by eqkin 0.1, with its index: it opens, verifies, can be searched and added to."""
+"""Libraries of every released format, with their index: they open, verify, can be searched, added to and upgraded."""
 
 import tarfile
 from pathlib import Path
@@ -9,20 +9,27 @@ import zstandard
 from eqkin.api import Library, verify
 from eqkin.errors import BadInput
 from eqkin.index import IndexManifest, VectorIndex, load_encoder, update_index
+from eqkin.library.database import LibraryManifest
 from eqkin.library.judgements import LocalJudgements
 from tests.library.conftest import write_article
 
-_ARCHIVE = Path(__file__).parents[1] / "fixtures" / "library-0.1.tar.zst"
+_FIXTURES = Path(__file__).parents[1] / "fixtures"
 _CONTENT = "f9a9607e42c05967afb45fd3d7258143bcd3e8d407791952798e9568cc93737d"  # as 0.1 computed it
+
+_CONTENT_2 = "4d909416bcf0ffcbaa5ce8d8a8decb7bea59ce88e5901723bc1b2fe2e3027335"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Unpack the library: three articles of the atlas, two segments each of trees, vectors and terms, a judgement."""
-    with _ARCHIVE.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+    return _unpack("library-0.1", tmp_path)
+
+
+def _unpack(name: str, folder: Path) -> Path:
+    with (_FIXTURES / f"{name}.tar.zst").open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
-            archive.extractall(tmp_path, filter="data")
-    return tmp_path / "library-0.1"
+            archive.extractall(folder, filter="data")
+    return folder / name
 
 
 def test_library_of_0_1_is_intact_and_its_index_unfinished(folder: Path) -> None:
@@ -73,3 +80,32 @@ def test_library_of_0_1_is_added_to_and_removed_from(folder: Path, tmp_path: Pat
     assert report.papers == 3
     with Library.open(folder) as library:
         assert not VectorIndex.open(library, load_encoder(folder).digest).missing
+
+
+def test_library_of_0_1_is_upgraded_without_its_sources(folder: Path) -> None:
+    with Library.open(folder) as library:
+        assert library.upgrade() == 0  # the converter is the same
+        library.open_engine()
+    assert LibraryManifest.load(folder).version == 2
+    report = verify(folder)
+    assert not report.problems + report.notes
+    assert report.content == _CONTENT
+    (folder / "judgements.db").unlink()
+    assert any("judgements.db" in problem for problem in verify(folder).problems)
+
+
+def test_library_of_format_2_is_read_searched_and_upgraded(tmp_path: Path) -> None:
+    """It has changing macros, rows, inline formulas, MathML, and two segments of everything."""
+    folder = _unpack("library-format-2", tmp_path)
+    report = verify(folder)
+    assert not report.problems
+    assert (report.papers, report.trees, report.content) == (3, 10, _CONTENT_2)
+    assert [judgement.keywords for judgement in LocalJudgements(folder).list_all()] == [("energy",)]
+    with Library.open(folder) as library:
+        assert library.search(r"H \phi_n = E_n \phi_n", k=1).hits[0].equation.paper.key.endswith("redefined.tex")
+        assert library.search(text="energy", k=1).hits[0].equation.paper.title == "On subject1"
+        library.upgrade()
+        library.open_engine()
+    report = verify(folder)
+    assert not report.problems + report.notes
+    assert report.trees == 10
