@@ -116,6 +116,8 @@ def _locate(target: str) -> str:
     """Return where the site has a file of the repository."""
     if target in ROOT_PAGES:
         return ROOT_PAGES[target]
+    if target == "docs/notebook.ipynb":
+        return "notebook.md"
     return target.removeprefix("docs/") if target.startswith("docs/") else f"repository/{target}"
 
 

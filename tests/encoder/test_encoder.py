@@ -1,3 +1,4 @@
+import asyncio
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -147,6 +148,13 @@ def test_vector_of_a_formula_does_not_depend_on_the_batch():
 def test_encode_names_the_unreadable_formula():
     with pytest.raises(BadInput, match=r"formula 1, '.*frac\{a', cannot be read: .* at character 8"):
         ENCODER.encode(["x", r"\frac{a"])
+
+
+def test_encode_works_inside_an_event_loop_as_in_a_notebook():
+    async def run_cell():
+        return Encoder(ENCODER.model).encode(["x = 1"])
+
+    np.testing.assert_array_equal(asyncio.run(run_cell()), ENCODER.encode(["x = 1"]))
 
 
 def test_encode_returns_one_vector_for_a_single_formula():

@@ -14,6 +14,7 @@ import re
 import time
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -277,7 +278,8 @@ def start_engine(owner: object, script: str, limits: Limits) -> tuple[MiniRacer,
     """
     check_address_space()
     with _START_LOCK:
-        engine = MiniRacer()
+        with ThreadPoolExecutor(1) as pool:  # without an event loop: in a notebook it would take that one and block it
+            engine = pool.submit(MiniRacer).result()
         finish = weakref.finalize(owner, _close_engine, engine)
         try:
             engine.eval(script)
