@@ -54,9 +54,10 @@ def build_notebook() -> None:
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook = nbformat.v4.new_notebook(metadata={"kernelspec": kernel})
     for number, text in enumerate(CELLS):
-        is_prose = text.startswith(("#", "A name"))
-        make = nbformat.v4.new_markdown_cell if is_prose else nbformat.v4.new_code_cell
-        notebook.cells.append(make(text, id=f"cell-{number}"))
+        if text.startswith(("#", "A name")):
+            notebook.cells.append(nbformat.v4.new_markdown_cell(text, id=f"cell-{number}"))
+        else:
+            notebook.cells.append(nbformat.v4.new_code_cell(text, id=f"cell-{number}"))
     with tempfile.TemporaryDirectory() as folder:
         client = NotebookClient(notebook, timeout=600, record_timing=False, resources={"metadata": {"path": folder}})
         client.execute()
