@@ -15,7 +15,7 @@ from benchmarks.load import measure_load
 from benchmarks.report import BenchmarkReport
 from benchmarks.scale import grow, measure_scale
 from benchmarks.search import measure_search
-from benchmarks.torture import measure_torture
+from benchmarks.torture.command import measure_torture
 from eqkin.cli.console import run_app
 from eqkin.cli.options import LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, require_torch

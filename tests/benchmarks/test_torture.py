@@ -16,7 +16,6 @@ def test_a_short_torture_finds_no_failure() -> None:
     rows = run_storage(8.0, seed=1, actions=["add", "judge"])
     assert [row[0] for row in rows] == ["kill -9", "I/O errors", "power loss", "damage"]
     assert all(cases > 0 and failures == 0 for _, cases, failures, _ in rows), rows
-    assert rows[2][1] > 40
 
 
 def test_simulated_disk_loses_what_was_not_synchronised(tmp_path: Path) -> None:

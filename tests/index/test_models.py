@@ -38,6 +38,21 @@ def test_bundled_model_is_not_stored_and_replaces_another(library: Library) -> N
     assert not verify(library.folder).problems
 
 
+def test_leftovers_of_a_killed_save_are_deleted_and_files_of_others_kept(library: Library) -> None:
+    update_index(library, Encoder.load("paper"))
+    (own,) = _own(library)
+    leftover, other = own / ".weights.safetensors.71.tmp", own / "notes.txt"
+    for path in (leftover, other):
+        path.write_text("x")
+    notes = verify(library.folder).notes
+    assert any(note.startswith("1 unused files of an interrupted update") for note in notes)
+    assert any(note.startswith(f"{other}: does not belong to the library") for note in notes)
+    update_index(library, Encoder.load("paper"))
+    assert (leftover.exists(), other.exists()) == (False, True)
+    update_index(library, Encoder.load())
+    assert [path.name for path in own.iterdir()] == ["notes.txt"]
+
+
 @pytest.mark.parametrize("lost", [True, False])
 def test_damaged_model_is_reported_and_can_be_replaced(library: Library, lost: bool) -> None:
     update_index(library, Encoder.load("paper"))
