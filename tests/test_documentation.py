@@ -231,6 +231,17 @@ def test_commands_in_documents_are_commands(document, tmp_path, monkeypatch):
         assert {word for word in rest if word.startswith("--")} <= options, span
 
 
+def test_wrong_commands_in_documents_are_noticed():
+    assert sum(len(list(iter_command_lines(document, "eqkin"))) for document in EXAMPLES) > 60
+    for line, message in (
+        ("eqkin search x --no-such-option", "No such option"),
+        ("eqkin no-such-command", "no command"),
+        ("eqkin search x -k many", "valid integer"),
+    ):
+        with pytest.raises(Exception, match=message):
+            check_command(line.split())
+
+
 def find_command(words: list[str]) -> tuple[Any, list[str]]:
     """Return the command that some words name, and the words after its name."""
     command = typer.main.get_command(app)
