@@ -83,9 +83,8 @@ _OPERATOR_ARRAYS = {
 
 def select_codes(terms: Terms, families: Sequence[int]) -> Codes:
     """Return the codes of some families of the first tree's terms."""
-    first = slice(0, int(terms.offsets[1]))
-    codes: Codes = terms.code[first][np.isin(terms.family[first], families)]
-    return codes
+    chosen = terms.select_families(families)
+    return chosen.code[: chosen.offsets[1]]
 
 
 def normalise_length(nodes: npt.NDArray[Any]) -> Floats:

@@ -23,7 +23,7 @@ from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, extract_context, to
 from eqkin.latex.structural import expand_macros
 from eqkin.library import LibraryFiles
 from eqkin.library.database import JOIN_WHOLE, LATEX
-from eqkin.trees.mathml import to_mathml
+from eqkin.trees.mathml import Node, to_mathml
 
 _CONTEXT_CHARS = 3_000  # characters of LaTeX around an equation that are read as prose
 _PAPER_COLUMNS = (
@@ -293,19 +293,19 @@ def get_trees_in_sections(library: LibraryFiles, sections: Iterable[int]) -> dic
 
 
 def get_equations(
-    library: LibraryFiles, trees: Iterable[int], mathml: Mapping[int, str] | None = None
+    library: LibraryFiles, trees: Iterable[int], nodes: Mapping[int, Node] | None = None
 ) -> dict[int, EquationRecord]:
     """Return the records of trees, with MathML and context.
 
     Args:
         library: Where they are.
         trees: Their numbers.
-        mathml: That of trees which need not be read.
+        nodes: Trees by number that are known already and need not be read.
     """
     rows = library.connection.execute(
         f"{_SELECT_EQUATIONS} WHERE e.tree IN (SELECT value FROM json_each(?))", (_to_json(map(int, trees)),)
     ).fetchall()
-    known = mathml or {}
+    known = nodes or {}
     return {row["tree"]: _build_equation(library, row, _build_paper(row), known.get(row["tree"])) for row in rows}
 
 
@@ -371,7 +371,7 @@ def make_url(key: str, doi: str, url: str) -> str:
 
 
 def _build_equation(
-    library: LibraryFiles, row: sqlite3.Row, paper: PaperRecord, mathml: str | None = None
+    library: LibraryFiles, row: sqlite3.Row, paper: PaperRecord, node: Node | None = None
 ) -> EquationRecord:
     tree = row["tree"]
     before, after = read_context(
@@ -381,7 +381,7 @@ def _build_equation(
         id=f"{paper.key}#{row['number']}",
         tree=-1 if tree is None else tree,
         latex=row["latex"],
-        mathml="" if tree is None else mathml or to_mathml(library.get_tree(tree)),
+        mathml="" if tree is None else to_mathml(node or library.get_tree(tree)),
         label=row["label"],
         section=row["heading"],
         before=before,

@@ -29,7 +29,7 @@ from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats,
 from eqkin.search.features import QueryTerms, extract_features
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import Forest
-from eqkin.trees.mathml import Node, to_mathml
+from eqkin.trees.mathml import Node
 from eqkin.trees.operators import OperatorForest
 
 _LOG = logging.getLogger("eqkin.search")
@@ -40,7 +40,7 @@ _MAX_CACHED_FILTERS = 32
 _MAX_CACHED_TREES = 8_000_000  # in all cached filters together
 _MAX_SAME_FORM = 20_000  # equations of one form; more are not counted: a form as frequent as that is one letter
 _MAX_CACHED_REFS = 20_000
-_MAX_CACHED_HITS = 4_000  # trees and MathML
+_MAX_CACHED_HITS = 2_000
 _MAX_REFS_CACHED_AT_ONCE = 2_000
 MAX_SECTIONS = 300  # best matches of a text
 _MAX_TEXT_EQUATIONS = 3_000  # in these sections
@@ -63,12 +63,12 @@ class RecordCache:
     generation: int
     refs: dict[int, EquationRef] = field(default_factory=dict)
     nodes: dict[int, Node] = field(default_factory=dict)
-    mathml: dict[int, str] = field(default_factory=dict)
+    equations: dict[int, EquationRecord] = field(default_factory=dict)
 
     @property
     def is_full(self) -> bool:
         """True if it is time to begin again."""
-        return len(self.refs) > _MAX_CACHED_REFS or len(self.nodes) + len(self.mathml) > _MAX_CACHED_HITS
+        return len(self.refs) > _MAX_CACHED_REFS or max(len(self.nodes), len(self.equations)) > _MAX_CACHED_HITS
 
 
 class LocalSnapshot:
@@ -231,12 +231,11 @@ class LocalSnapshot:
 
     def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
         """Return all that is shown of equations."""
-        mathml = self._records.mathml
-        for key, node in (trees or {}).items():
-            if key not in mathml:
-                mathml[key] = to_mathml(node)
-        with self.library.translate_errors():
-            return records.get_equations(self.library, keys, mathml)
+        wanted, cached = list(keys), self._records.equations
+        if missing := [key for key in wanted if key not in cached]:
+            with self.library.translate_errors():
+                cached.update(records.get_equations(self.library, missing, trees))
+        return {key: cached[key] for key in wanted if key in cached}
 
     def get_equation(self, name: str) -> EquationRecord:
         """Return the equation with an id; raises `BadInput`."""

@@ -75,7 +75,7 @@ def retrieve(
         vectors = snapshot.get_vectors(texts) if options.fold else np.zeros((len(texts), 0), np.float32)
         return CandidateSet(snapshot, [refs[key] for key in texts.tolist()], vectors, text_scores)
     pool = _retrieve_by_formula(snapshot, query, options, settings)
-    keys = np.union1d(pool.keys, texts)
+    keys = np.union1d(pool.keys, texts) if len(texts) else pool.keys
     keys = keys[keys != options.exclude]
     vectors = snapshot.get_vectors(keys)
     first = settings.vector_weight * (vectors @ query.vector) + pool.get_scores(keys)
@@ -86,7 +86,7 @@ def retrieve(
         order = np.argsort(-first[only_text], kind="stable")[settings.text_candidates :]
         kept = np.setdiff1d(np.arange(len(keys)), only_text[order])
         keys, vectors, first = keys[kept], vectors[kept], first[kept]
-    order = np.lexsort((-first, ~np.isin(keys, list(named))))  # named ones first
+    order = np.lexsort((-first, ~np.isin(keys, list(named)))) if named else np.argsort(-first, kind="stable")
     ranked = settings.ranked_candidates * (settings.wildcard_factor if query.pattern else 1)
     best, rest = np.sort(order[:ranked]), order[ranked:]
     refs = snapshot.get_refs(keys[best].tolist())
