@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -50,11 +50,13 @@ def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet) -> list[C
     earlier: dict[str | int, list[int]] = defaultdict(list)  # rows kept, by form and by LaTeX
     vectors = candidates.vectors
     kept: dict[int, Candidate] = {}  # by row
-    for candidate, latex in zip(ranked, normalise_latex([each.ref.latex for each in ranked]), strict=True):
+    formulas = normalise_latex([candidate.ref.latex for candidate in ranked])
+    repeated = {key for key, count in Counter[str | int]([*formulas, *forms.values()]).items() if count > 1} - {""}
+    for candidate, latex in zip(ranked, formulas, strict=True):
         row = candidate.row
-        keys: list[tuple[str | int, float]] = [(latex, _SAME_LATEX_COSINE)] if latex else []
-        keys += [(forms[row], _SAME_FORM_COSINE)] if row in forms else []
-        compare = [(other, least) for key, least in keys for other in earlier.get(key, ())]
+        keys: list[tuple[str | int, float]] = [(latex, _SAME_LATEX_COSINE)] if latex in repeated else []
+        keys += [(forms[row], _SAME_FORM_COSINE)] if forms.get(row) in repeated else []
+        compare = [(other, least) for key, least in keys for other in earlier[key]]
         first = next((other for other, least in compare if float(vectors[row] @ vectors[other]) >= least), None)
         if first is None:
             kept[row] = candidate

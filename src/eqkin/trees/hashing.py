@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import operator
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,14 @@ _BASE = 0xD1342543DE82EF95  # odd, so that its powers have inverses
 
 def hash_strings(names: Iterable[str]) -> Codes:
     """Return a hash for each string."""
-    digests = (hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in names)
-    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
+    return np.array([hash_string(name) for name in names], np.uint64)
+
+
+@lru_cache(1 << 16)
+def hash_string(name: str) -> int:
+    """Return a hash of 64 bits."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
 
 
 def combine_hashes(first: Codes, second: Codes) -> Codes:

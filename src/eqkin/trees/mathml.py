@@ -133,6 +133,11 @@ def parse_mathml(markup: str) -> Node:
 
 
 @lru_cache(10_000)
+def _escape(text: str) -> str:
+    return escape(NOT_XML.sub("", text))
+
+
+@lru_cache(10_000)
 def _write_attributes(attributes: tuple[tuple[str, str], ...]) -> str:
     return "".join(f" {name}={quoteattr(value)}" for name, value in attributes if _is_allowed(name, value))
 
@@ -157,7 +162,7 @@ def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | 
             number = numbers[id(item)]
             written += f' data-node="{number}"'
             written += f" class={quoteattr(classes[number])}" if number in classes else ""
-        text = item.text if item.text.isalnum() else escape(NOT_XML.sub("", item.text))
+        text = item.text if item.text.isalnum() else _escape(item.text)
         if item.children:
             pieces.append(f"<{tag}{written}>{text}")
             stack.append(f"</{tag}>")

@@ -17,7 +17,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.trees.hashing import Codes, hash_strings
+from eqkin.trees.hashing import Codes, hash_string
 
 Integers = npt.NDArray[np.int64]
 # canonical: notation unified; renamed: its variables without names; weak: terms moved, scaled, solved for a variable
@@ -37,7 +37,7 @@ STORED_TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
     "form_offsets": np.uint32,
 }
 _PROPERTIES = 5  # of a label, from which terms are made; see `describe_labels`
-_ANY_VARIABLE = "any variable"
+_ANY_VARIABLE = hash_string("any variable")
 _MAX_CACHED_LABELS = 1 << 16
 _RELATIONS = frozenset("≈ ∝ ~ ≡ ≤ < ≥ > ≠ → :=".split())
 _DECORATION = re.compile(r"[_.′^]")
@@ -67,7 +67,8 @@ def simplify_label(label: str) -> str:
 @lru_cache(_MAX_CACHED_LABELS)
 def _describe_label(label: str) -> tuple[int, ...]:
     outline = simplify_label(label)
-    named, outlined, anyone = hash_strings([label, outline, _ANY_VARIABLE]).tolist()
+    named = hash_string(label)
+    outlined = named if outline == label else hash_string(outline)
     kinds = (
         (LabelKinds.VARIABLE, label.startswith("v:")),
         (LabelKinds.UNORDERED, label in UNORDERED),
@@ -80,9 +81,9 @@ def _describe_label(label: str) -> tuple[int, ...]:
     )
     hashes = (
         named,
-        anyone if label.startswith("v:") else named,
+        _ANY_VARIABLE if label.startswith("v:") else named,
         outlined,
-        anyone if outline.startswith("v:") else outlined,
+        _ANY_VARIABLE if outline.startswith("v:") else outlined,
     )
     return *hashes, sum(bit for bit, applies in kinds if applies)
 
