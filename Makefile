@@ -98,5 +98,5 @@ $(VENV)/.base: $(RECIPE) | $(BIN)/python
 $(VENV)/.dev: $(RECIPE) | $(BIN)/python
 	$(PIP) '$(shell grep '^torch==' constraints.txt)'
 	$(PIP) --editable '.[bench,dataset,dev,docs,documents,eval,mcp,milvus,onnx,ray,train]'
-	$(VENV)/bin/python hatch_build.py
+	$(BIN)/python hatch_build.py
 	@touch $(VENV)/.base $@

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -35,8 +36,20 @@ EXIT_CODES: dict[type[EqkinError], int] = {
 MAX_SHOWN_PROBLEMS = 10
 
 
+def prepare_streams() -> None:
+    """Use UTF-8 in pipes and files on every system; where a terminal lacks a character, show its code."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if not isinstance(stream, io.TextIOWrapper):
+            continue
+        if sys.platform == "win32" and not stream.isatty() and "PYTHONIOENCODING" not in os.environ:
+            stream.reconfigure(encoding="utf-8")
+        elif stream is not sys.stdin and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
 def run_app(app: typer.Typer, name: str) -> None:
     """Run an application; an error becomes one line on standard error and an exit code."""
+    prepare_streams()
     try:
         app(prog_name=name)
     except (EqkinError, OSError) as error:

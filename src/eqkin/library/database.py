@@ -17,7 +17,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
+from urllib.parse import quote
 
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
 from eqkin.latex.rows import extract_row
@@ -213,7 +214,7 @@ def open_sqlite(path: Path, *, write: bool = False, check_same_thread: bool = Tr
     """Open a SQLite file for reading or durable writing; raises SQLite's errors."""
 
     def open_as(mode: str) -> sqlite3.Connection:
-        uri = f"file:{_quote_path(path)}?mode={mode}"
+        uri = make_sqlite_uri(path.resolve(), mode)
         return sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None, check_same_thread=check_same_thread)
 
     try:
@@ -234,14 +235,16 @@ def open_sqlite(path: Path, *, write: bool = False, check_same_thread: bool = Tr
     return connection
 
 
-def _quote_path(path: Path) -> str:
-    return str(path.resolve()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+def make_sqlite_uri(path: PurePath, mode: str) -> str:
+    """Return the address of a database as SQLite reads it, also of a drive or another machine on Windows."""
+    quoted = quote(path.as_posix().encode("utf-8", "surrogateescape"), safe="/:")
+    return f"file:///{quoted.removeprefix('/')}?mode={mode}"
 
 
 def is_empty(path: Path) -> bool:
     """Return whether a database file is of a library that was created and never added to."""
     try:
-        with closing(sqlite3.connect(f"file:{_quote_path(path)}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(make_sqlite_uri(path.resolve(), "ro"), uri=True)) as connection:
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if "papers" not in tables:
                 return not tables

@@ -110,11 +110,12 @@ class LibraryFiles:
         with self.open_writer() as writer:
             for source in sources:
                 name = normalise_source(source)
-                inside, file = f"{name}/", f"file:{name}/"  # of papers below a folder
+                length, key_length = len(name) + 1, len(name) + 6  # of what papers below a folder begin with
                 found = self.connection.execute(
-                    "SELECT key FROM papers WHERE key IN (?, ?, ?) OR source = ? OR substr(source, 1, ?) = ? "
-                    "OR substr(key, 1, ?) = ?",
-                    (name, display_path(source), f"file:{name}", name, len(inside), inside, len(file), file),
+                    "SELECT key FROM papers WHERE key IN (?1, ?2, 'file:' || ?1) OR source = ?1 "
+                    "OR substr(source, 1, ?3) IN (?1 || '/', ?1 || '\\') "
+                    "OR substr(key, 1, ?4) IN ('file:' || ?1 || '/', 'file:' || ?1 || '\\')",
+                    (name, display_path(source), length, key_length),
                 )
                 keys.update(row[0] for row in found)
             return writer.remove(sorted(keys))

@@ -201,7 +201,7 @@ def _name_document(document: Document, paper: Paper) -> str:
             return headings[0]
         if headings:
             break
-    parts = (paper.origin or paper.key).replace("!", "/").rstrip("/").split("/")
+    parts = (paper.origin or paper.key).replace("!", "/").replace("\\", "/").rstrip("/").split("/")
     stem = re.sub(r"(?<=.)(?:\.[A-Za-z]{1,8}){1,2}\Z", "", parts[-1])
     return f"{parts[-2]}/{stem}" if stem.lower() in _COMMON_FILE_NAMES and len(parts) > 1 and parts[-2] else stem
 

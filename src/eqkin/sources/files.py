@@ -20,6 +20,7 @@ import platformdirs
 import zstandard
 
 from eqkin.errors import BadInput, LimitReached, StorageFailed
+from eqkin.storage.files import lock_descriptor
 
 SkipCallback = Callable[[str, str], None]  # called with what was left out and why
 
@@ -89,6 +90,8 @@ def open_regular(path: Path | str) -> BinaryIO:
     for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"):
         flags |= getattr(os, name, 0)
     try:
+        if not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # Windows
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         handle = os.open(path, flags)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
@@ -338,13 +341,10 @@ def make_cache_folder(path: Path) -> Path:
 
 @contextmanager
 def lock_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading and writing and hold it for this process alone, where the system can do that."""
+    """Open a file for reading and writing and hold it for this process alone."""
     try:
         with path.open("a+b") as file:
-            if os.name == "posix":
-                import fcntl
-
-                fcntl.flock(file.fileno(), fcntl.LOCK_EX)  # released when the file is closed
+            lock_descriptor(file.fileno(), wait=True)
             yield file
     except OSError as error:
         raise StorageFailed(f"{path}: cannot be written ({error.strerror or error})") from error

@@ -6,6 +6,7 @@ old content or the new one is there.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ import re
 import socket
 import sys
 import threading
+import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -24,14 +26,29 @@ from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
 if sys.platform == "win32":
     import msvcrt
 
-    def _lock_file(descriptor: int) -> None:
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    def lock_descriptor(descriptor: int, *, wait: bool = False) -> None:
+        """Lock an open file for this process until it is closed; raises `OSError` if another one has it."""
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)  # others cannot read a byte that is locked
+        try:
+            while True:
+                try:
+                    return msvcrt.locking(descriptor, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+                except OSError as error:
+                    if not wait or error.errno != errno.EDEADLK:  # after ten seconds
+                        raise
+        finally:
+            os.lseek(descriptor, 0, os.SEEK_SET)
 
 else:
     import fcntl
 
-    def _lock_file(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def lock_descriptor(descriptor: int, *, wait: bool = False) -> None:
+        """Lock an open file for this process until it is closed; raises `OSError` if another one has it."""
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+
+
+_LOCKED_BYTE = 1 << 30  # on Windows: behind the content of any file that is locked
+_RENAME_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5)  # seconds, on Windows
 
 
 _CHUNK_BYTES = 1 << 20
@@ -78,9 +95,25 @@ def write_atomically(path: Path) -> Iterator[Path]:
 def replace_file(temporary: Path, path: Path) -> None:
     """Rename a file that was written under another name, durably; raises `OSError`."""
     with temporary.open("rb+") as file:
-        os.fsync(file.fileno())
-    temporary.replace(path)
+        sync_file(file.fileno())
+    for pause in (*_RENAME_PAUSES, None):
+        try:
+            temporary.replace(path)
+            break
+        except PermissionError:  # on Windows: another process has the file open, usually for a moment
+            if sys.platform != "win32" or pause is None:
+                raise
+            time.sleep(pause)
     sync_folder(path.parent)
+
+
+def sync_file(descriptor: int) -> None:
+    """Make the content of an open file or folder durable; raises `OSError`."""
+    if sys.platform == "darwin":
+        with suppress(OSError):  # some file systems do not know it
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # there, fsync leaves the content in the cache of the drive
+            return
+    os.fsync(descriptor)
 
 
 def sync_folder(folder: Path) -> None:
@@ -90,7 +123,7 @@ def sync_folder(folder: Path) -> None:
     except (OSError, AttributeError):  # Windows cannot open folders
         return
     try:
-        os.fsync(descriptor)
+        sync_file(descriptor)
     finally:
         os.close(descriptor)
 
@@ -158,7 +191,7 @@ class WriterLock:
         except OSError as error:
             raise StorageFailed(f"{self.path}: cannot be opened for writing ({error.strerror})") from error
         try:
-            _lock_file(self._descriptor)
+            lock_descriptor(self._descriptor)
         except OSError as error:
             holder = os.read(self._descriptor, 500).decode("utf-8", "replace").strip()
             os.close(self._descriptor)
