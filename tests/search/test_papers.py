@@ -5,8 +5,9 @@ import json
 import pytest
 
 from eqkin import Library
-from eqkin.errors import BadInput
+from eqkin.errors import BadInput, LimitReached
 from eqkin.search import SearchEngine
+from tests.cancelling import CountingScope
 
 TRIVIAL = "\n".join(rf"\[ x_{{{i}}} = {i} \] \[ a = b_{{{i}}} \]" for i in range(4))
 SPECIAL = (
@@ -95,3 +96,11 @@ def test_library_of_one_paper_has_no_similar_ones(tmp_path):
         library.add(tmp_path / "a.md")
         (key,) = (paper["key"] for paper in library.list_papers())
         assert library.similar_papers(key) == []
+
+
+def test_search_of_related_papers_stops_when_it_is_cancelled(small):
+    scope = CountingScope(1_000_000)
+    scope.run(small.find_similar_papers, "record:special")
+    for cancelled_at in range(1, 1_000_000 - scope.left):
+        with pytest.raises(LimitReached, match="given up"):
+            CountingScope(cancelled_at).run(small.find_similar_papers, "record:special")

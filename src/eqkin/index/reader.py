@@ -11,6 +11,7 @@ from eqkin.index.terms import TermIndex
 from eqkin.index.vectors import Floats, Integers, VectorFiles, find_positions, normalise
 from eqkin.library import LibraryFiles
 from eqkin.library.queries import list_tree_ids
+from eqkin.limits import check_cancelled
 from eqkin.storage.segments import is_intact
 
 _MAX_ATTEMPTS = 10  # while an update replaces files
@@ -123,6 +124,7 @@ class VectorIndex:
                 able[rows] = True
             compared = [(part, self._codes.find_rows(queries[part[0]], count, able)) for part in usable[:, None]]
         for part, chosen in compared:
+            check_cancelled()
             cosines = self._files.compute_cosines(queries[part], chosen)
             best = min(limit, cosines.shape[1])
             hits = np.argpartition(-cosines, best - 1, axis=1)[:, :best] if best else np.zeros((len(part), 0), np.int64)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.index.vectors import Floats, Integers, VectorFiles
+from eqkin.limits import check_cancelled
 
 _MIN_BITS = 128
 _WORD_BITS = 64
@@ -46,6 +47,7 @@ class BinaryCodes:
             count: how many.
             usable: which rows may be returned; by default all.
         """
+        check_cancelled()  # a paper has thousands of queries
         distance = np.zeros(self._words.shape[1], np.uint16)
         for words, word in zip(self._words, self._encode(query[None])[0], strict=True):
             distance += np.bitwise_count(words ^ word)
