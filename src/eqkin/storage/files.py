@@ -101,9 +101,10 @@ def replace_file(temporary: Path, path: Path) -> None:
             temporary.replace(path)
             break
         except PermissionError:  # on Windows: another process has the file open, usually for a moment
-            if sys.platform != "win32" or pause is None:
-                raise
-            time.sleep(pause)
+            if sys.platform == "win32" and pause is not None:
+                time.sleep(pause)
+                continue
+            raise
     sync_folder(path.parent)
 
 

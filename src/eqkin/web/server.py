@@ -47,9 +47,10 @@ def open_listener(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # with an explicit protocol asyncio sets TCP_NODELAY; without it each small answer waits 40 ms
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    # on Windows, SO_REUSEADDR lets two servers share a port
-    option = socket.SO_EXCLUSIVEADDRUSE if sys.platform == "win32" else socket.SO_REUSEADDR
-    listener.setsockopt(socket.SOL_SOCKET, option, 1)
+    if sys.platform == "win32":  # there, SO_REUSEADDR lets two servers share a port
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_EXCLUSIVEADDRUSE, 1)
+    else:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
     except (OSError, OverflowError) as error:
