@@ -50,8 +50,7 @@ def test_no_answer_contains_a_path_of_the_server(client, place):
     name, key = hits[0]["equation"]["id"], hits[0]["equation"]["paper"]["key"]
     judged = {"equation": name, "relevant": True, "latex": "x"}
     answers = [
-        client.get(path, params=params, headers={"Accept": accept})
-        for accept in ("application/json", "text/html")
+        client.get(path, params=params, headers={"Accept": "text/html"})
         for path, params in (
             ("/api/search", {"q": r"E = mc^2 + \Theta", "facets": True, "explain": True}),
             ("/api/search", {"like": name}),
@@ -71,7 +70,7 @@ def test_no_answer_contains_a_path_of_the_server(client, place):
     ]
     answers += [client.post("/api/judgements", json=judged), client.get("/api/judgements")]
     answers += [client.post("/api/similar-papers", files={"file": ("mine.md", NOTE.encode())})]
-    assert [answer.status_code for answer in answers].count(200) == len(answers) - 3  # 404 twice, 201
+    assert [answer.status_code for answer in answers].count(200) == len(answers) - 2  # 404, 201
     assert [answer.url for answer in answers if "secret-place" in answer.text or str(place.parent) in answer.text] == []
 
 
