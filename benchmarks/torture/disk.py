@@ -6,19 +6,19 @@ import os
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 # of what was not synchronised: nothing is kept, only names, only content, or some of both with writes out of order
 MODES = ("lost", "names", "content", "some")
 _SECTOR = 512
 
 
-@dataclass(frozen=True)
-class Operation:
-    """A call that changes the disk."""
+class Operation(NamedTuple):
+    """A call that changes the disk; `at` is the offset of a write, or the size of a truncation."""
 
     name: str
     inode: int
-    at: int  # offset of a write, size of a truncation
+    at: int
     path: str
     second: str
     data: bytes

@@ -85,37 +85,19 @@ def _change(library: Library, name: str, papers: Path) -> None:
     update_index(library, load_encoder(), settings=IndexSettings(max_segments=1, step_trees=4))
 
 
-_BASES = {  # states of a folder: another one, and what was done to it
-    "papers": ("", "write"),
-    "added": ("papers", "add"),
-    "indexed": ("added", "index", "judge"),
-    "packed": ("indexed", "pack"),
-    "grown": ("indexed", "write"),
-    "outdated": ("indexed", "outdate"),
-}
-ACTIONS = {  # what each action starts from
-    "add": "papers",
-    "add and merge": "grown",
-    "index": "added",
-    "remove": "indexed",
-    "upgrade": "outdated",
-    "judge": "indexed",
-    "pack": "indexed",
-    "unpack": "packed",
-}
+# states of a folder: another one, and what was done to it
+_BASES = {"papers": ("", "write"), "added": ("papers", "add"), "indexed": ("added", "index", "judge")}
+_BASES |= {"packed": ("indexed", "pack"), "grown": ("indexed", "write"), "outdated": ("indexed", "outdate")}
+# what each action starts from
+ACTIONS = {"add": "papers", "add and merge": "grown", "index": "added", "remove": "indexed", "upgrade": "outdated"}
+ACTIONS |= {"judge": "indexed", "pack": "indexed", "unpack": "packed"}
 
 
 class Campaigns:
-    """All campaigns on tiny libraries below a folder.
+    """All campaigns on tiny libraries below a new folder `root`, with `faults.c` preloaded."""
 
-    Args:
-        root: the folder, which does not exist yet.
-        seed: of all random choices.
-        faults: `faults.c`, preloaded.
-    """
-
-    def __init__(self, root: Path, seed: int, faults: ctypes.CDLL) -> None:
-        self.root, self.case, self.chance, self.faults = root, root / "case", random.Random(seed), faults
+    def __init__(self, root: Path, seed: int) -> None:
+        self.root, self.case, self.chance, self.faults = root, root / "case", random.Random(seed), ctypes.CDLL(None)
         writer.SETTINGS = replace(writer.SETTINGS, batch_papers=1, max_segments=1)
         root.mkdir()
         load_encoder()  # once for all children
@@ -218,10 +200,9 @@ class Campaigns:
             damaged = damage(content, kind, self.chance)
             if damaged == content or kind in _HARMLESS.get(path.name, ()):
                 continue
-            if damaged is None:
+            path.write_bytes(damaged or b"")
+            if kind == "delete":
                 path.unlink()
-            else:
-                path.write_bytes(damaged)
             yield f"{kind} of {path.relative_to(self.case)}", partial(self._require_noticed, expected)
 
     def _require_noticed(self, expected: list[Any]) -> None:
@@ -282,7 +263,7 @@ def run_forked(function: Callable[[], Any], kill_after: float | None = None) -> 
 
 def run_campaigns(seconds: float, seed: int, root: Path, actions: list[str]) -> list[Row]:
     """Run all campaigns on storage in this process, which has `faults.c` preloaded."""
-    campaigns, rows = Campaigns(root, seed, ctypes.CDLL(None)), list[Row]()
+    campaigns, rows = Campaigns(root, seed), list[Row]()
     for name, run, chosen in (
         ("kill -9", campaigns.run_killed, actions),
         ("I/O errors", campaigns.run_failing, actions),
