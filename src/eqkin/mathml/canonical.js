@@ -1,8 +1,14 @@
 // Canonical forms: `canonicalise` applies RULES bottom-up, one table of notations that mean the same.
 
 const number = (text, at) => leaf("n", text, at);
-const isMatrix = (node) => node.label === "transpose" || node.label === "matrix" || (node.label === "v" && /^[A-ZΑ-Ω]/u.test(node.text))
+const isMatrix = (node) => node.is(MATRIX) || (node.label === "v" && /^[A-ZΑ-Ω]/u.test(node.text))
   || (node.label === "*" && node.children.every(isMatrix)) || (node.label === "+" && node.children.some(isMatrix));
+function hasChild({ children }, test) {
+  for (let k = 0; k < children.length; k++) if (test(children[k])) return true;
+  return false;
+}
+const isOf = (label) => (node) => node.label === label;
+const [isSum, isNumeral, isDerivative] = ["+", "n", "D"].map(isOf);
 const isEuler = (node) => node.text === "e" && (node.label === "v" || node.label === "c");
 const isExponential = (node) => node.label === "pow" && isEuler(node.children[0]);
 const relabel = (label) => (node) => branch(label, node.children, node.at);
@@ -28,9 +34,9 @@ const RULES = { // label -> rewrite to an equivalent notation, or null
   "f:p": applyLetter("P"), "f:e": applyLetter("E"), "f:P": applyLetter("P"), mean: applyLetter("E"),
   "f:div": relabel("div"), "f:grad": relabel("grad"), "f:curl": relabel("curl"),
   "∬": relabel("∫"), "∭": relabel("∫"), "∮": relabel("∫"), "∯": relabel("∫"),
-  "×": (node) => (node.children.some((child) => child.label === "n") ? relabel("*")(node) : null),
+  "×": (node) => (hasChild(node, isNumeral) ? relabel("*")(node) : null),
   neg: (node) => (node.children[0].label === "dots" ? node.children[0] : node.children[0].label === "neg" ? node.children[0].children[0] : null),
-  "+": (node) => (node.children.some((child) => child.label === "+") ? branch("+", node.children.flatMap((child) => listOf(child, "+")), node.at) : findLaplacian(node)),
+  "+": (node) => (hasChild(node, isSum) ? branch("+", node.children.flatMap((child) => listOf(child, "+")), node.at) : findLaplacian(node)),
   "*": multiply, frac: divide,
   pow: (node) => (isInverse(node) ? branch("frac", [number("1", node.at), invert(node)], node.at) : readExponential(node) ?? readCombinations(node)),
   v: (node) => (node.text === "π" ? leaf("c", "π", node.at) : node.name !== null ? readSubscript(node) : null),
@@ -49,7 +55,7 @@ function readSubscript(node) {
 
 // The base of an exponential is a number and cannot be renamed; e^2 may be the square of a variable.
 function readExponential(node) {
-  const [base, exponent] = node.children;
+  const base = node.children[0], exponent = node.children[1];
   return base.label === "v" && base.text === "e" && exponent.label !== "n" ? branch("pow", [leaf("c", "e", base.at), exponent], node.at) : null;
 }
 
@@ -68,7 +74,7 @@ function joinChain(node) {
 
 // C_n^k and C(n, k) are binomial coefficients.
 function readCombinations(node) {
-  const [base, upper] = node.children, isIndexed = base.label === "idx" && base.children.length === 2 && base.children[0].text === "C";
+  const base = node.children[0], upper = node.children[1], isIndexed = base.label === "idx" && base.children.length === 2 && base.children[0].text === "C";
   const lower = isIndexed ? base.children[1] : base.name !== null && base.name.base === "C" ? base.name.subscript : null;
   return lower !== null && lower.is(COUNT) && upper.is(COUNT) ? branch("binom", [lower, upper], node.at) : null;
 }
@@ -81,7 +87,7 @@ function readChoice(node) {
 
 // u_xx + u_yy (+ u_zz) is the Laplacian of u.
 function findLaplacian(node) {
-  if (!node.children.some((child) => child.label === "D")) return null;
+  if (!hasChild(node, isDerivative)) return null;
   const isSecond = (child, letter) => child.label === "D" && child.children.length === 3 && child.children.slice(1).every((v) => v.label === "v" && v.text === letter);
   const first = node.children.find((child) => isSecond(child, "x"));
   if (first === undefined) return null;
@@ -92,7 +98,7 @@ function findLaplacian(node) {
 
 // Products are flat; signs come to the front, fractions and inverses become one fraction.
 function multiply(node) {
-  if (!node.children.some(isComposed)) return null;
+  if (!hasChild(node, isComposed)) return null;
   const above = [], below = [];
   let negative = false, changed = false;
   for (let factor of node.children.flatMap((child) => listOf(child, "*"))) {
@@ -108,7 +114,7 @@ function multiply(node) {
 }
 
 function divide(node) {
-  let [above, below] = node.children, negative = false;
+  let above = node.children[0], below = node.children[1], negative = false;
   if (above.label !== "neg" && above.label !== "frac" && below.label !== "neg" && below.label !== "frac") return null;
   if (above.label === "neg") [above, negative] = [above.children[0], !negative];
   if (below.label === "neg") [below, negative] = [below.children[0], !negative];
@@ -123,15 +129,21 @@ function divide(node) {
   return negateIf(negative, result);
 }
 
-function canonicalise(node) {
+// The node with each child changed; itself if none of them is.
+function mapChildren(node, change) {
   let result = node;
-  if (!node.children.length && (node.label !== "v" || (node.name === null && node.text !== "π"))) return node;
   for (let k = 0; k < node.children.length; k++) {
-    const child = canonicalise(node.children[k]);
+    const child = change(node.children[k]);
     if (child === node.children[k]) continue;
-    if (result === node) result = branch(node.label, node.children.slice(), node.at);
+    if (result === node) result = new OperatorNode(node.kind, node.children.slice(), node.at);
     result.children[k] = child;
   }
+  return result;
+}
+
+function canonicalise(node) {
+  if (!node.children.length && (node.label !== "v" || (node.name === null && node.text !== "π"))) return node;
+  let result = mapChildren(node, canonicalise);
   for (let rounds = 0; rounds < 8; rounds++) {
     const next = result.kind.rule?.(result);
     if (!next) break;
@@ -139,4 +151,3 @@ function canonicalise(node) {
   }
   return result;
 }
-

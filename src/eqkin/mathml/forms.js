@@ -197,7 +197,7 @@ class Monomial {
   }
 }
 const findDivisor = (a, b) => { while (b) { const rest = a % b; a = b; b = rest; } return Math.abs(a) || 1; };
-const NO_FACTORS = Object.freeze([]);
+const NO_FACTORS = [];
 
 function makeAtom(node, power = 1) {
   hashTree(node);
@@ -213,7 +213,7 @@ function makeConstant(numerator, denominator, factors = NO_FACTORS) {
 function multiplyFactors(factors, others) {
   for (let k = 0; k < others.length; k++) {
     const other = others[k], at = findFactor(factors, other.node);
-    if (at < 0) { factors.push(other); continue; }
+    if (at < 0) { append(factors, other); continue; }
     const power = factors[at].power + other.power;
     if (power) factors[at] = new Factor(other.node, power); else factors.splice(at, 1);
   }
@@ -225,27 +225,20 @@ function findFactor(factors, { low, high }) {
   return -1;
 }
 
-function multiplyMonomials(a, b) {
-  const factors = b.factors.length ? multiplyFactors(a.factors.slice(), b.factors) : a.factors;
-  return makeConstant(a.numerator * b.numerator, a.denominator * b.denominator, factors);
-}
-
-function multiplyAll(sums) { // of one monomial each
+function multiplyMonomials(terms) {
   const factors = [];
   let numerator = 1, denominator = 1;
-  for (let k = 0; k < sums.length; k++) {
-    const term = sums[k][0];
-    numerator *= term.numerator;
-    denominator *= term.denominator;
-    multiplyFactors(factors, term.factors);
+  for (let k = 0; k < terms.length; k++) {
+    numerator *= terms[k].numerator;
+    denominator *= terms[k].denominator;
+    multiplyFactors(factors, terms[k].factors);
   }
   return makeConstant(numerator, denominator, factors);
 }
 
 function multiplySums(a, b) {
-  if (a.length === 1 && b.length === 1) return [multiplyMonomials(a[0], b[0])];
   const out = [];
-  for (let i = 0; i < a.length; i++) for (let j = 0; j < b.length; j++) out.push(multiplyMonomials(a[i], b[j]));
+  for (let i = 0; i < a.length; i++) for (let j = 0; j < b.length; j++) append(out, multiplyMonomials([a[i], b[j]]));
   return out;
 }
 
@@ -256,7 +249,7 @@ function addUp(monomials) {
   for (let k = 0; k < monomials.length; k++) {
     const key = hashMonomial(monomials[k]);
     isReduced &&= !keys.includes(key);
-    keys.push(key);
+    append(keys, key);
   }
   if (isReduced) return monomials;
   const out = new Map();
@@ -277,7 +270,7 @@ function hashMonomial({ factors }) {
 
 function negateAll(monomials) {
   const out = [];
-  for (let k = 0; k < monomials.length; k++) out.push(new Monomial(-monomials[k].numerator, monomials[k].denominator, monomials[k].factors));
+  for (let k = 0; k < monomials.length; k++) append(out, new Monomial(-monomials[k].numerator, monomials[k].denominator, monomials[k].factors));
   return out;
 }
 
@@ -314,14 +307,15 @@ function expandNode(node) {
     out = [];
     for (let k = 0; k < children.length; k++) {
       const sum = expand(children[k]);
-      for (let j = 0; j < sum.length; j++) out.push(sum[j]);
+      for (let j = 0; j < sum.length; j++) append(out, sum[j]);
     }
     out = addUp(out);
   } else if (label === "*") {
-    const sums = children.map(expand);
-    if (sums.every((sum) => sum.length === 1)) return [multiplyAll(sums)];
-    out = sums[0];
-    for (let k = 1; k < sums.length && out.length <= MAX_TERMS; k++) out = multiplySums(out, sums[k]);
+    const terms = [];
+    for (let k = 0; k < children.length; k++) if (expand(children[k]).length === 1) append(terms, children[k].sum[0]);
+    if (terms.length === children.length) return [multiplyMonomials(terms)];
+    out = children[0].sum;
+    for (let k = 1; k < children.length && out.length <= MAX_TERMS; k++) out = multiplySums(out, children[k].sum);
     out = addUp(out);
   } else if (label === "frac") out = multiplySums(expand(children[0]), raise(children[1], -1));
   else if (label === "pow") {
@@ -331,9 +325,13 @@ function expandNode(node) {
     const inner = expand(children[0]);
     if (inner.length === 1 && inner[0].numerator > 0) out = takeLogarithm(inner[0], node.at);
   } else if (node.is(BIG_SUM)) out = pullOutConstants(node);
-  return out !== null && out.length <= MAX_TERMS && out.every(isExact) ? out : makeAtom(node);
+  return out !== null && isExact(out) ? out : makeAtom(node);
 }
-const isExact = (term) => Math.abs(term.numerator) < MAX_COEFFICIENT && term.denominator < MAX_COEFFICIENT;
+
+function isExact(sum) {
+  for (let k = 0; k < sum.length; k++) if (!(Math.abs(sum[k].numerator) < MAX_COEFFICIENT && sum[k].denominator < MAX_COEFFICIENT)) return false;
+  return sum.length <= MAX_TERMS;
+}
 
 // Constant factors come before a sum or an integral.
 function pullOutConstants(node) {
@@ -404,81 +402,107 @@ function raiseMonomial(term, power) {
 // log(a^p b^q) = p log a + q log b; the logarithm of an exponential is its exponent.
 function takeLogarithm(term, at) {
   return addUp(listFactors(term).flatMap(({ node, power }) => {
-    const scale = toFraction(power), exponential = node.label === "pow" && isEuler(node.children[0]);
-    const inner = exponential ? expand(node.children[1]) : makeAtom(branch("f:log", [node], at));
+    const scale = toFraction(power), inner = isExponential(node) ? expand(node.children[1]) : makeAtom(branch("f:log", [node], at));
     return scale === null ? makeAtom(branch("f:log", [node], at), power) : multiplySums(inner, [makeConstant(scale[0], scale[1])]);
   }));
 }
 
+const isWhole = (x) => Math.abs(x - Math.round(x)) < 1e-9;
+
 function toFraction(power) {
-  const denominator = DENOMINATORS.find((q) => Math.abs(power * q - Math.round(power * q)) < 1e-9);
+  const denominator = DENOMINATORS.find((q) => isWhole(power * q));
   return denominator === undefined ? null : [Math.round(power * denominator), denominator];
+}
+
+const wholeKinds = []; // of n/1, by n
+
+function findFractionKind(numerator, denominator) {
+  if (denominator !== 1 || numerator < 0 || numerator > 99) return findKind("n", numerator + "/" + denominator);
+  return wholeKinds[numerator] ??= findKind("n", numerator + "/1");
+}
+
+function findPowerKind(power) {
+  const fraction = Number.isInteger(power) ? [power, 1] : toFraction(power);
+  return fraction === null ? findKind("n", power.toFixed(6)) : findFractionKind(fraction[0], fraction[1]);
 }
 
 function buildSum(terms, at) {
   const nodes = [];
-  for (let k = 0; k < terms.length; k++) nodes.push(buildProduct(terms[k], at));
+  for (let k = 0; k < terms.length; k++) append(nodes, buildProduct(terms[k], at));
   return nodes.length ? combine("+", nodes, at) : number("0", at);
 }
 
 function buildProduct({ numerator, denominator, factors }, at) {
   const nodes = [], size = Math.abs(numerator);
-  if (size !== 1 || denominator !== 1 || !factors.length) nodes.push(number(`${size}/${denominator}`, at));
+  if (size !== 1 || denominator !== 1 || !factors.length) append(nodes, new OperatorNode(findFractionKind(size, denominator), NO_CHILDREN, at));
   for (let k = 0; k < factors.length; k++) {
     const { node, power } = factors[k];
-    nodes.push(power === 1 ? node : branch("pow", [node, number(writePower(power), at)], at));
+    append(nodes, power === 1 ? node : branch("pow", [node, new OperatorNode(findPowerKind(power), NO_CHILDREN, at)], at));
   }
   const product = combine("*", nodes, at);
   return numerator < 0 ? branch("neg", [product], at) : product;
 }
-const writePower = (power) => (Number.isInteger(power) ? `${power}/1` : toFraction(power)?.join("/") ?? power.toFixed(6));
 
 // Multiply all terms so that no operand has a negative power, or a positive one in all of them.
 function clearDenominators(terms) {
-  const lowest = [];
+  const lowest = [], times = []; // the lowest power of each operand, and in how many terms it is
   let numerators = 0, denominators = 1;
   for (let k = 0; k < terms.length; k++) {
     const { numerator, denominator, factors } = terms[k];
     numerators = findDivisor(numerator, numerators);
     denominators *= denominator / findDivisor(denominator, denominators);
     for (let j = 0; j < factors.length; j++) {
-      const { node, power } = factors[j];
-      const at = findFactor(lowest, node);
-      if (at < 0) lowest.push({ node, power, times: 1 });
-      else { lowest[at].power = Math.min(lowest[at].power, power); lowest[at].times++; }
+      const { node, power } = factors[j], at = findFactor(lowest, node);
+      if (at < 0) {
+        append(lowest, new Factor(node, power));
+        append(times, 1);
+      } else {
+        if (power < lowest[at].power) lowest[at].power = power;
+        times[at]++;
+      }
     }
   }
   const inverse = [];
-  for (const { node, power, times } of lowest) {
-    const least = times < terms.length ? Math.min(power, 0) : power;
-    if (least) inverse.push(new Factor(node, -least));
+  for (let k = 0; k < lowest.length; k++) {
+    const { node, power } = lowest[k];
+    if (power && (power < 0 || times[k] === terms.length)) append(inverse, new Factor(node, -power));
   }
   if (!inverse.length && numerators === denominators) return terms;
   const scale = new Monomial(denominators, numerators || 1, inverse);
-  return terms.map((term) => multiplyMonomials(term, scale));
+  return multiplySums(terms, [scale]);
 }
+
+const isExpandable = ({ node: { label }, power }) => (label === "+" || label === "n") && power > 0 && Number.isInteger(power);
 
 // Expand the sums among the operands, and numbers whose powers have become whole.
 function expandFactors(terms) {
-  const isOpen = ({ node: { label }, power }) => (label === "+" || label === "n") && Number.isInteger(power) && power > 0;
-  if (!terms.some((term) => term.factors.some(isOpen))) return null;
-  return addUp(terms.flatMap((term) => {
-    let out = [new Monomial(term.numerator, term.denominator, term.factors.filter((factor) => !isOpen(factor)))];
-    for (const { node, power } of term.factors.filter(isOpen)) {
-      const value = node.label === "n" && readNumber(node);
-      out = multiplySums(out, value ? [raiseMonomial(makeConstant(value[0], value[1]), power)] : raise(node, power));
+  const out = [];
+  let isChanged = false;
+  for (let k = 0; k < terms.length; k++) {
+    const { numerator, denominator, factors } = terms[k], kept = [];
+    for (let j = 0; j < factors.length; j++) if (!isExpandable(factors[j])) append(kept, factors[j]);
+    if (kept.length === factors.length) {
+      append(out, terms[k]);
+      continue;
     }
-    return out;
-  }));
+    isChanged = true;
+    let product = [new Monomial(numerator, denominator, kept)];
+    for (const { node, power } of factors.filter(isExpandable)) {
+      const value = node.label === "n" && readNumber(node);
+      product = multiplySums(product, value ? [raiseMonomial(makeConstant(value[0], value[1]), power)] : raise(node, power));
+    }
+    out.push(...product);
+  }
+  return isChanged ? addUp(out) : null;
 }
 
 // An equation between two products without roots; between an exponential and a product, its logarithm.
 function simplifyPair(terms) {
-  const [one, other] = terms, both = [...one.factors, ...other.factors];
+  const one = terms[0], other = terms[1], both = one.factors.concat(other.factors);
   const sides = [new Monomial(Math.abs(one.numerator), one.denominator, one.factors), new Monomial(Math.abs(other.numerator), other.denominator, other.factors)];
-  if (one.numerator * other.numerator < 0 && both.some(({ node }) => node.label === "pow" && isEuler(node.children[0])))
+  if (one.numerator * other.numerator < 0 && both.some(({ node }) => isExponential(node)))
     return addUp([...takeLogarithm(sides[0], 0), ...negateAll(takeLogarithm(sides[1], 0))]);
-  const degree = DENOMINATORS.find((q) => both.every(({ power }) => Math.abs(power * q - Math.round(power * q)) < 1e-9));
+  const degree = both.every(({ power }) => Number.isInteger(power)) ? 1 : DENOMINATORS.find((q) => both.every(({ power }) => isWhole(power * q)));
   if (degree === undefined || degree === 1) return null;
   const sign = degree % 2 || one.numerator * other.numerator < 0 ? -1 : 1;
   const [a, b] = sides.map((side) => raiseMonomial(side, degree));
@@ -501,7 +525,7 @@ class Simplifier {
       const isPlain = node.children.every((child) => !child.children.length && child.label !== "n"), hash = isPlain ? hashTree(node) : 0;
       this.arguments.set(name, before === undefined || before === hash ? hash : 0);
     } else if (node.label === "D") for (let k = 1; k < node.children.length; k++) if (node.children[k].label !== "any") this.byVariable.add(hashTree(node.children[k]));
-    for (const child of node.children) if (child.traits & OMISSIBLE) this.visit(child);
+    for (let k = 0; k < node.children.length; k++) if (node.children[k].traits & OMISSIBLE) this.visit(node.children[k]);
   }
 
   simplify(node) {
@@ -513,8 +537,8 @@ class Simplifier {
       if (from.label === "from" && start.label === "=" && start.children[0].label === "v" && start.children[1].label === "n" && to.children[0].label === "v")
         return branch(node.label, [this.simplify(body), branch("from", [start.children[0]], from.at)], node.at);
     }
-    const children = node.children.map((child) => this.simplify(child)), label = node.label === "sup" ? "max" : node.label === "inf" ? "min" : node.label;
-    return label === node.label && children.every((child, k) => child === node.children[k]) ? node : branch(label, children, node.at);
+    const simplified = mapChildren(node, (child) => this.simplify(child));
+    return node.label === "sup" ? branch("max", simplified.children, node.at) : node.label === "inf" ? branch("min", simplified.children, node.at) : simplified;
   }
 }
 
@@ -522,8 +546,8 @@ function weaken(node) {
   if (node.children.length !== 2 || !node.is(SOLVABLE)) return node;
   hashTree(node);
   if (node.size > MAX_WEAK_NODES) return node;
-  const isEquality = node.is(EQUALITY), [one, other] = node.traits & OMISSIBLE ? new Simplifier(node).simplify(node).children : node.children;
-  let terms = addUp(expand(one).concat(negateAll(expand(other))));
+  const isEquality = node.is(EQUALITY), sides = node.traits & OMISSIBLE ? new Simplifier(node).simplify(node).children : node.children;
+  let terms = addUp(expand(sides[0]).concat(negateAll(expand(sides[1]))));
   for (let rounds = 0; rounds < 4 && terms.length; rounds++) {
     if (node.traits & MATRIX) break;
     if (terms.length > 1) terms = clearDenominators(terms);
@@ -532,9 +556,13 @@ function weaken(node) {
     if (next.length > MAX_TERMS) return node;
     terms = next;
   }
-  if (!terms.length || terms.every((term) => !term.factors.length)) return node; // an identity: nothing is left of it
   const left = [], right = [];
-  for (const term of terms) if (term.numerator > 0) left.push(term); else if (term.numerator < 0) right.push(term);
+  let isIdentity = true;
+  for (let k = 0; k < terms.length; k++) {
+    isIdentity &&= !terms[k].factors.length;
+    if (terms[k].numerator) append(terms[k].numerator > 0 ? left : right, terms[k]);
+  }
+  if (isIdentity) return node; // nothing is left of it
   return branch(node.label === "≈" ? "=" : node.label, [buildSum(left, node.at), buildSum(negateAll(right), node.at)], node.at);
 }
 

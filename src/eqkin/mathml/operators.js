@@ -60,7 +60,10 @@ const MIN_CONDITION_SPACE_EM = 0.9; // a space as wide as \quad separates a form
 const MAX_DEPTH = 200; // of an operator tree
 const MAX_ORDER = 4; // of a derivative that is written out
 
-const NO_CHILDREN = Object.freeze([]);
+const NO_CHILDREN = [];
+// `push` is a call in optimised code of the embedded engine, and place -1 of an array is slow.
+const append = (list, value) => { list[list.length] = value; };
+const lastOf = (list) => (list.length ? list[list.length - 1] : undefined);
 const MAX_KNOWN = 100_000; // texts and kinds that are remembered from batch to batch
 
 // a * (high * 2^16 + low) modulo 2^32. `Math.imul` is a call in optimised code of the embedded engine.
@@ -193,7 +196,8 @@ function group(node) {
 }
 // The factors, those that are products themselves replaced by theirs.
 function flattenProducts(factors, isOpen) {
-  return factors.some(isOpen) ? factors.flatMap((node) => (isOpen(node) ? node.children : [node])) : factors;
+  for (let k = 0; k < factors.length; k++) if (isOpen(factors[k])) return factors.flatMap((node) => (isOpen(node) ? node.children : [node]));
+  return factors;
 }
 const isOpenProduct = (node) => node.label === "*" && !node.grouped;
 const listOf = (node, label) => (node.label === label ? node.children : [node]);
@@ -242,10 +246,10 @@ function splitAt(items, role) {
   let start = 0;
   for (let k = 0; k < items.length; k++) {
     if (!(items[k].role & role)) continue;
-    parts.push(items.slice(start, k));
+    append(parts, items.slice(start, k));
     start = k + 1;
   }
-  parts.push(items.slice(start));
+  append(parts, items.slice(start));
   return parts;
 }
 
@@ -259,7 +263,8 @@ class TextMeaning {
     this.isBlank = !text.replace(/[\u2062-\u2064\u200b\u00a0]/g, "");
     this.number = text.replace(/\.$/, "");
     this.isLetter = /^[a-zA-Z]$/.test(text);
-    this.isBig = BIG_OPERATORS.has(sign) || INTEGRALS.has(sign);
+    this.isBigOperator = BIG_OPERATORS.has(sign);
+    this.isBig = this.isBigOperator || INTEGRALS.has(sign);
     this.isDots = /^[…⋯⋮⋱]$/.test(sign);
     this.isName = /^[\p{L}. ]{2,}$/u.test(sign) && [...sign].length > 1 && !MULTIPLICATIVE.has(sign);
     this.isSign = RELATIONS.has(sign) || /^[|‖/!.,;]$/.test(sign);
@@ -372,8 +377,8 @@ class OperatorParser {
   // A subscript is an index, not a part of a name, if a big operator binds it or the same letter has several of them. A
   // letter that occurs in two styles has its style in its name. A subscript is a derivative if it says so.
   findIndices() {
-    const { tag, type, count, first, meaning, attributes } = this, indices = new Set();
-    let subscripts = null, scripts = null, isStyled = false;
+    const { tag, type, count, first, attributes } = this;
+    let indices = null, subscripts = null, scripts = null, isStyled = false;
     for (let i = this.start; i < this.end; i++) {
       const kind = type[i];
       if (kind & LETTER_TAG) isStyled ||= attributes[i].style !== "";
@@ -384,30 +389,28 @@ class OperatorParser {
         for (let k = second, end = first[i] + count[i]; k < end; k++)
           if (this.hasLetter(k, isTensorLetter)) for (const letter of this.lettersIn(k)) if (TENSOR_INDICES.test(letter)) (scripts ??= []).push(letter);
         if (tag[i] === "msup") continue;
-        const base = this.signOf(this.coreOf(first[i]));
-        if (BIG_OPERATORS.has(base)) for (const letter of this.lettersIn(second)) indices.add(letter);
-        else if (tag[i] !== "munder") {
-          subscripts ??= new Map();
-          const text = this.textOf(second), forms = subscripts.get(base);
-          if (forms === undefined) subscripts.set(base, new Map([[text, second]]));
-          else forms.set(text, second);
+        const core = this.coreOf(first[i]), base = this.signOf(core);
+        if (count[core] ? BIG_OPERATORS.has(base) : this.meaning[core].isBigOperator) {
+          indices ??= new Set();
+          for (const letter of this.lettersIn(second)) indices.add(letter);
+        } else if (tag[i] !== "munder") {
+          const forms = (subscripts ??= new Map()).get(base);
+          if (forms === undefined) subscripts.set(base, new Map().set(this.textOf(second), second)); else forms.set(this.textOf(second), second);
         }
       }
     }
     if (isStyled) this.findStyles();
     if (scripts !== null && scripts.length > 1) this.tensorIndices = new Set(scripts.filter((letter, k) => scripts.indexOf(letter) < k));
-    if (subscripts !== null)
-      for (const [base, forms] of subscripts) {
-        if (forms.size < 2 && !USUALLY_DIFFERENTIATED.has(base)) continue;
-        const texts = [...forms.keys()];
-        const isRepeated = texts.some((text) => text.length > 1), isField = FIELDS.has(base) ? isRepeated || texts.includes("t") : isRepeated && USUALLY_DIFFERENTIATED.has(base);
-        if (isField && texts.every((text) => /^[txyz]{1,3}$/.test(text))) {
-          if (!this.differentiated.size) this.differentiated = new Set();
-          this.differentiated.add(base);
-        } else if (texts.length > 1 && texts.filter((text) => /^[i-nst0-9+−-]+$/.test(text)).length > 1)
-          for (const i of forms.values()) for (const letter of this.lettersIn(i)) if (INDEX_LETTER.test(letter)) indices.add(letter);
-      }
-    if (indices.size) this.indices = indices;
+    if (subscripts !== null) for (const [base, forms] of subscripts) {
+      if (forms.size < 2 && !USUALLY_DIFFERENTIATED.has(base)) continue;
+      const texts = [...forms.keys()], isRepeated = texts.some((text) => text.length > 1), isField = FIELDS.has(base) ? isRepeated || texts.includes("t") : isRepeated && USUALLY_DIFFERENTIATED.has(base);
+      if (isField && texts.every((text) => /^[txyz]{1,3}$/.test(text))) {
+        if (!this.differentiated.size) this.differentiated = new Set();
+        this.differentiated.add(base);
+      } else if (texts.length > 1 && texts.filter((text) => /^[i-nst0-9+−-]+$/.test(text)).length > 1)
+        for (const i of forms.values()) for (const letter of this.lettersIn(i)) if (INDEX_LETTER.test(letter)) (indices ??= new Set()).add(letter);
+    }
+    if (indices !== null) this.indices = indices;
   }
 
   findStyles() {
@@ -487,19 +490,19 @@ class OperatorParser {
     else if (type & LEAF) this.addLeaf(i, items);
     else if (type & SCRIPT_TAG && this.count[i] > 1) this.addScripted(i, items);
     else if (this.tag[i] === "mtext" || this.tag[i] === "ms") this.addText(i, items);
-    else if (this.tag[i] !== "mspace") items.push(operandItem(this.parseNode(i), i));
-    else if (this.attributes[i].isWide) items.push(signItem("gap", i));
+    else if (this.tag[i] !== "mspace") append(items, operandItem(this.parseNode(i), i));
+    else if (this.attributes[i].isWide) append(items, signItem("gap", i));
   }
 
   addLeaf(i, items) {
     const type = this.type[i], meaning = this.meaning[i], tag = this.tag[i];
     if (tag === "mspace") {
-      if (this.attributes[i].isWide) items.push(signItem("gap", i));
+      if (this.attributes[i].isWide) append(items, signItem("gap", i));
     } else if (meaning.isBlank) return;
     else if (type & LETTER_TAG && meaning.isLetter) this.addIdentifier(i, items);
     else if (type & SYMBOL_TAG) this.addSymbol(i, items);
     else if (tag === "mtext" || tag === "ms") this.addText(i, items);
-    else items.push(operandItem(this.parseNode(i), i));
+    else append(items, operandItem(this.parseNode(i), i));
   }
 
   addRow(i, items) {
@@ -512,15 +515,15 @@ class OperatorParser {
     const open = this.signOf(nodes[0]), inner = nodes.slice(1, closed ? -1 : undefined);
     const item = operandItem(this.parseFenced(open, closed ? this.signOf(last) : "", inner, i), i);
     item.bracket = open;
-    items.push(item);
+    append(items, item);
   }
 
   addText(i, items) {
     const text = this.textOf(i), word = text.replace(/[,.;:]$/, "");
-    if (CONDITION.test(word)) items.push(signItem("gap", i));
-    else if (!word) items.push(signItem(",", i));
-    else if (/\s/.test(word)) items.push(operandItem(leaf("text", word.toLowerCase(), i), i));
-    else items.push(this.nameItem(word, i));
+    if (CONDITION.test(word)) append(items, signItem("gap", i));
+    else if (!word) append(items, signItem(",", i));
+    else if (/\s/.test(word)) append(items, operandItem(leaf("text", word.toLowerCase(), i), i));
+    else append(items, this.nameItem(word, i));
   }
 
   nameItem(name, i) {
@@ -531,20 +534,20 @@ class OperatorParser {
   }
 
   addSymbol(i, items) {
-    const meaning = this.meaning[i], sign = meaning.sign, before = items[items.length - 1];
+    const meaning = this.meaning[i], sign = meaning.sign, before = lastOf(items);
     if (sign === "\u2061") {
       if (isOperand(before)) before.applies = true;
     } else if (sign === "=" && before !== undefined && before.kind === "sign" && before.sign === ":") items[items.length - 1] = signItem(":=", before.at);
-    else if (meaning.isBig) items.push(bigItem(sign, i));
-    else if (meaning.isDots) items.push(operandItem(leaf("dots", "", i), i));
-    else if (meaning.isName) items.push(this.nameItem(sign.trim(), i));
-    else if (this.tag[i] === "mo" || meaning.isSign) items.push(new Item("sign", sign, meaning.role, null, i));
+    else if (meaning.isBig) append(items, bigItem(sign, i));
+    else if (meaning.isDots) append(items, operandItem(leaf("dots", "", i), i));
+    else if (meaning.isName) append(items, this.nameItem(sign.trim(), i));
+    else if (this.tag[i] === "mo" || meaning.isSign) append(items, new Item("sign", sign, meaning.role, null, i));
     else this.addIdentifier(i, items);
   }
 
   // Upright letters next to each other are a word: \mathrm{otherwise} arrives letter by letter.
   addIdentifier(i, items) {
-    const node = this.parseIdentifier(i), before = items[items.length - 1];
+    const node = this.parseIdentifier(i), before = lastOf(items);
     const { mathvariant: variant, isWord } = this.attributes[i], upright = isWord && this.meaning[i].isLetter;
     if (upright && before !== undefined && before.upright === i - 1) {
       before.word += node.text;
@@ -560,14 +563,14 @@ class OperatorParser {
     }
     else if (variant === "double-struck" && "EPV".includes(node.text[0])) item.applies = true;
     else if (variant === undefined && this.meaning[i].isLetter) item.upright = -1;
-    items.push(item);
+    append(items, item);
   }
 
   // Scripts without a base belong to what is before them: \Gamma^a{}_{bc}
   addScripted(i, items) {
-    const base = this.coreOf(this.first[i]), isBlank = !this.count[base] && ((this.type[base] & ROW_TAG) !== 0 || this.meaning[base].isBlank), before = items[items.length - 1];
+    const base = this.coreOf(this.first[i]), isBlank = !this.count[base] && ((this.type[base] & ROW_TAG) !== 0 || this.meaning[base].isBlank), before = lastOf(items);
     if (isBlank && isOperand(before)) before.node = this.addScripts(before.node, this.childrenOf(i).slice(1), this.tag[i], i);
-    else items.push(this.readScripted(i));
+    else append(items, this.readScripted(i));
   }
 
   // A scripted node: a big operator with its range, a decorated sign, a closing bracket with scripts, or an operand.
@@ -601,8 +604,8 @@ class OperatorParser {
     const stack = [{ open: null, items: [] }];
     const spill = () => { // a bracket without its partner disappears; a bar stays as a sign
       const { open, items: inner } = stack.pop(), target = stack[stack.length - 1].items;
-      if (open.sign === "|" || open.sign === "‖") target.push(open);
-      for (const item of inner) target.push(item);
+      if (open.sign === "|" || open.sign === "‖") append(target, open);
+      for (const item of inner) append(target, item);
     };
     const close = (item) => {
       const { open, items: inner } = stack.pop();
@@ -610,12 +613,12 @@ class OperatorParser {
       const group = operandItem(node, open.at);
       group.bracket = open.sign;
       if (item.scripts) group.after = item;
-      stack[stack.length - 1].items.push(group);
+      append(stack[stack.length - 1].items, group);
     };
     for (let at = 0; at < items.length; at++) {
       const item = items[at], { open, items: here } = stack[stack.length - 1];
-      if (item.kind !== "sign") here.push(item);
-      else if (!(item.role & BRACKET)) here.push(item);
+      if (item.kind !== "sign") append(here, item);
+      else if (!(item.role & BRACKET)) append(here, item);
       else if (CLOSING.has(item.sign)) stack.push({ open: item, items: [] });
       else if (CLOSERS.has(item.sign)) {
         let depth = stack.length - 1;
@@ -624,10 +627,10 @@ class OperatorParser {
         while (stack.length - 1 > depth) spill();
         close(item);
       } else {
-        const after = isOperand(here[here.length - 1]);
+        const after = isOperand(lastOf(here));
         if (after && open !== null && open.sign === item.sign) close(item);
         else if (!after || this.hasPartner(items, at) || (item.sign === "|" && this.opensKet(items, at, stack))) stack.push({ open: item, items: [] });
-        else here.push(item);
+        else append(here, item);
       }
     }
     while (stack.length > 1) spill();
@@ -729,9 +732,9 @@ class OperatorParser {
     const signs = [], sides = [], known = [];
     for (let k = 0, start = 0; k <= items.length; k++) {
       if (k < items.length && !(items[k].role & RELATION)) continue;
-      if (k < items.length) signs.push(items[k]);
-      sides.push(k > start ? this.parseSum(items.slice(start, k), at) : null);
-      if (k > start) known.push(sides[sides.length - 1]);
+      if (k < items.length) append(signs, items[k]);
+      append(sides, k > start ? this.parseSum(items.slice(start, k), at) : null);
+      if (k > start) append(known, sides[sides.length - 1]);
       start = k + 1;
     }
     const { sign, at: place } = signs[0];
@@ -809,12 +812,12 @@ class OperatorParser {
   }
 
   addTerm(sum, sign, signAt, node, at) {
-    if (sign === "" || sign === "+") sum.push(node);
-    else if (sign === "-") sum.push(branch("neg", [node], signAt));
-    else if (!sum.length) sum.push(branch(sign, [node], at));
+    if (sign === "" || sign === "+") append(sum, node);
+    else if (sign === "-") append(sum, branch("neg", [node], signAt));
+    else if (!sum.length) append(sum, branch(sign, [node], at));
     else {
       const left = combine("+", sum.splice(0), at);
-      sum.push(branch(sign, left.label === sign && sign !== "\\" ? [...left.children, node] : [left, node], at));
+      append(sum, branch(sign, left.label === sign && sign !== "\\" ? [...left.children, node] : [left, node], at));
     }
   }
 
@@ -838,7 +841,7 @@ class OperatorParser {
           continue;
         }
         if (item.sign === "!" && factors.length) {
-          factors.push(branch("factorial", [factors.pop()], item.at));
+          append(factors, branch("factorial", [factors.pop()], item.at));
           continue;
         }
         if (item.role & SUM) {
@@ -849,10 +852,10 @@ class OperatorParser {
       }
       if (sign && factors.length) {
         const left = factors.pop();
-        if (sign === "/" || sign === "÷") factors.push(this.divideBy(factors, left, node));
+        if (sign === "/" || sign === "÷") append(factors, this.divideBy(factors, left, node));
         else if (PLAIN_PRODUCTS.has(sign)) factors.push(left, node);
-        else factors.push(branch(sign, left.label === sign ? [...left.children, node] : [left, node], node.at));
-      } else factors.push(node);
+        else append(factors, branch(sign, left.label === sign ? [...left.children, node] : [left, node], node.at));
+      } else append(factors, node);
       sign = "";
     }
     if (!factors.length) return sign ? leaf("o", sign, at) : empty(at);
@@ -863,7 +866,7 @@ class OperatorParser {
   readDenominator(items, first, end, at) {
     const factors = [first];
     while (isOperand(items[end]) && !items[end].bracket && !items[end].applies && items[end].node.is(FACTOR) && !items[end].node.variables) {
-      factors.push(this.parseApplication(items, end));
+      append(factors, this.parseApplication(items, end));
       end = this.after;
     }
     this.after = end;
@@ -1104,7 +1107,7 @@ class OperatorParser {
     if (open === "{") return branch("cases", rows.map((row) => combine("with", row.map((cell) => this.parseAt(cell)).filter((node) => node.label !== "empty"), i)), i);
     const lines = []; // of an alignment: a line that begins with a sign continues the one before
     for (const row of rows) {
-      const items = this.readItems(row), before = lines[lines.length - 1];
+      const items = this.readItems(row), before = lastOf(lines);
       if (!items.length) continue;
       if (before !== undefined && isSign(items[0], RELATION | SUM | PRODUCT)) {
         while (before.length && before[before.length - 1].kind === "sign" && /^[,.;]$/.test(before[before.length - 1].sign)) before.pop();
