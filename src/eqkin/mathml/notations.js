@@ -51,7 +51,7 @@ function makeRandom(seed) { // mulberry32
   };
 }
 
-const isOpen = (node) => BIG_OPERATORS.has(node.label) || INTEGRALS.has(node.label);
+const isOpen = (node) => (roleOf(node.label) & (BIG | INTEGRAL)) !== 0;
 const isSimple = (node) => node.label === "v" || node.label === "n" || node.label === "c";
 
 class NotationWriter {
@@ -210,10 +210,10 @@ class NotationWriter {
     if (label.startsWith("f:")) return this.writeFunction(node);
     const method = WRITERS[label];
     if (method !== undefined) return method(this, node);
-    if (IMPLICATIONS.has(label)) return [this.join(children, ` ${this.relationTex(label)} `, LEVEL.given), LEVEL.implication];
-    if (RELATIONS.has(label)) return [this.writeRelation(node), LEVEL.relation];
-    if (ADDITIVE.has(label)) return [children.length === 1 ? `${this.signTex(label)} ${this.print(children[0], LEVEL.product)}` : this.join(children, ` ${this.signTex(label)} `, LEVEL.product), LEVEL.sum];
-    if (MULTIPLICATIVE.has(label)) return [this.join(children, ` ${this.signTex(label)} `, LEVEL.closed), LEVEL.product];
+    if (roleOf(label) & IMPLICATION) return [this.join(children, ` ${this.relationTex(label)} `, LEVEL.given), LEVEL.implication];
+    if (roleOf(label) & RELATION) return [this.writeRelation(node), LEVEL.relation];
+    if (roleOf(label) & SUM) return [children.length === 1 ? `${this.signTex(label)} ${this.print(children[0], LEVEL.product)}` : this.join(children, ` ${this.signTex(label)} `, LEVEL.product), LEVEL.sum];
+    if (roleOf(label) & PRODUCT) return [this.join(children, ` ${this.signTex(label)} `, LEVEL.closed), LEVEL.product];
     throw new Error("no notation for " + label);
   }
 
@@ -469,7 +469,7 @@ class NotationWriter {
     const range = (from === undefined ? "" : `_{${this.print(from)}}`) + (to === undefined ? "" : `^{${this.print(to)}}`);
     this.inRange = false;
     const head = `${sign}${range} `;
-    if (!INTEGRALS.has(node.label)) return head + this.print(body, LEVEL.product);
+    if (!(roleOf(node.label) & INTEGRAL)) return head + this.print(body, LEVEL.product);
     const differential = by.map((child) => `${this.upright} ${this.print(child.children[0], LEVEL.atom)}`).join(" \\, ");
     if (by.length === 1 && this.free.operator && this.random() < 0.25) return `${head} ${differential} \\, ${this.print(body, LEVEL.product)}`;
     const one = isNumber(body, "1") && by.length;

@@ -9,293 +9,6 @@
 // presentation node it comes from (`at`), so that matches can be shown. `canonicalise` then applies RULES bottom-up:
 // one table of notations that mean the same (canonical.js).
 
-const words = (text) => new Set(text.split(" "));
-const ROW_TAGS = words("mrow mstyle mpadded math semantics mtd menclose maction mphantom merror");
-const SCRIPT_TAGS = words("msub msup msubsup munder mover munderover");
-const ROW_TAG = 1, SCRIPT_TAG = 2, LETTER_TAG = 4, SYMBOL_TAG = 8, LEAF = 16; // bits of the type of a node: its tag's, and LEAF
-const findType = (tag) => (ROW_TAGS.has(tag) ? ROW_TAG : SCRIPT_TAGS.has(tag) ? SCRIPT_TAG : tag === "mi" ? LETTER_TAG | SYMBOL_TAG : tag === "mo" ? SYMBOL_TAG : 0);
-const TERNARY_TAGS = words("msubsup munderover");
-const SIGN_NAMES = new Map(Object.entries({
-  "∣": "|", "❘": "|", "∥": "‖", "−": "-", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟸": "⇐", "⟼": "↦", "⩽": "≤", "⩾": "≥",
-  "≦": "≤", "≧": "≥", "⋆": "∗", "*": "∗", "⋅": "·", "∙": "·", "•": "·", "≔": ":=", "≕": "=:", "∼": "~", "⊆": "⊂", "⊇": "⊃",
-  "〈": "⟨", "〉": "⟩", "∖": "\\", "。": ".", "，": ",", "；": ";", "iff": "⇔",
-}));
-const LETTER_NAMES = new Map(Object.entries({
-  "ϵ": "ε", "ϕ": "φ", "ϑ": "θ", "ϱ": "ρ", "ς": "σ", "ϖ": "π", "ℓ": "l", "ℒ": "L", "ℋ": "H", "ℎ": "h", "ℙ": "P", "𝔼": "E", "∆": "Δ",
-}));
-const VARIANT_LETTERS = /[ϵϕϑϱςϖ]/g;
-const FUNCTION_NAMES = new Map(Object.entries({
-  Pr: "P", Prob: "P", ln: "log", Log: "log", tr: "trace", Tr: "trace", Var: "var", Cov: "cov", sgn: "sign", tg: "tan", rot: "curl", lg: "log",
-}));
-const RELATIONS = words("= ≠ < > ≤ ≥ ≈ ≡ ~ ≃ ≅ ∝ ∈ ∉ ∋ ⊂ ⊃ ⊊ ⊄ → ← ↔ ↦ ↪ ↠ ≪ ≫ ⊢ ⊨ ≜ ≝ ≐ := =: ≺ ≻ ⪯ ⪰ ≼ ≽ ⊥ ≲ ≳ ≍ ↓ ↑ ⇀ ⇝ ⊣ ⊲ ⊴");
-const IMPLICATIONS = words("⇒ ⇔ ⇐");
-const ADDITIVE = words("+ - ± ∓ ∪ ⊕ \\ ⊎ ∨ ⊔ △");
-const MULTIPLICATIVE = words("× · ∗ ∘ ⊗ ⊙ ∩ ∧ / ÷ ⋊ ⋉ ⊠ ⊓ ⋄ ⊡ mod");
-const PLAIN_PRODUCTS = words("· ∗");
-const CLOSING = new Map(Object.entries({ "(": ")", "[": "]", "{": "}", "⟨": "⟩", "⌊": "⌋", "⌈": "⌉" }));
-const CLOSERS = new Set(CLOSING.values());
-const BRACKETS = new Set([...CLOSING.keys(), ...CLOSERS, "|", "‖"]);
-const BIG_OPERATORS = words("∑ ∏ ∐ ⋃ ⋂ ⋁ ⋀ ⨁ ⨂ ⨀ ⨄ lim max min sup inf argmax argmin limsup liminf");
-const INTEGRALS = words("∫ ∬ ∭ ∮ ∯ ⨌");
-const USUAL_FUNCTIONS = words("f g h F G H P p φ ψ Φ Ψ Γ ζ E T");
-const USUALLY_DIFFERENTIATED = words("u v w f g h φ ψ F Φ Ψ ρ θ T V y");
-const FIELDS = words("u v w f g h φ ψ Φ Ψ"); // u_t and u_{xx} are derivatives
-const COORDINATES = words("t x y z");
-const STYLES = new Map(Object.entries({ bold: "bold", "bold-italic": "bold", script: "script", "bold-script": "script", fraktur: "fraktur", "double-struck": "double" }));
-const WORD_VARIANTS = words("normal sans-serif monospace"); // letters in them, next to each other, are a word
-const TENSOR_INDICES = /^[α-δκ-νρστ]$/;
-// names that are also typed without a backslash
-const TYPED_NAMES = words("Var Cov Corr Pr Tr det rank dim ker log ln exp sin cos tan sec csc cot arcsin arccos arctan sinh cosh tanh max min lim sup inf arg sgn gcd lcm mod");
-const TYPED_BEGINNINGS = new Set([...TYPED_NAMES].map((name) => name[0]));
-const LONGEST_TYPED_NAME = 6;
-const GREEDY_FUNCTIONS = words("trace"); // tr A log B is the trace of all of it
-const INDEX_LETTER = /^[i-nst]$/;
-const CONDITION = /^(if|for|where|when|with|and|or|otherwise|such that|s\.t\.|subject to|as|on|in|for all|else|then|a\.s\.|i\.e\.)$/i;
-const PRIMES = words("′ ' ’ ″ ‴");
-const TRANSPOSES_AS_POWERS = words("⊤ ⊺ T tr");
-const STARS = words("∗ * ⋆");
-const SIGNS_AS_POWERS = words("+ - − ±");
-const ACCENTS = { "^": "hat", "ˆ": "hat", "~": "tilde", "˜": "tilde", "ˇ": "check", "˘": "breve" };
-const MIN_CONDITION_SPACE_EM = 0.9; // a space as wide as \quad separates a formula from its conditions
-const MAX_DEPTH = 200; // of an operator tree
-const MAX_ORDER = 4; // of a derivative that is written out
-
-const NO_CHILDREN = [];
-// `push` is a call in optimised code of the embedded engine, and place -1 of an array is slow.
-const append = (list, value) => { list[list.length] = value; };
-const lastOf = (list) => (list.length ? list[list.length - 1] : undefined);
-const MAX_KNOWN = 100_000; // texts and kinds that are remembered from batch to batch
-
-// a * (high * 2^16 + low) modulo 2^32. `Math.imul` is a call in optimised code of the embedded engine.
-const multiplyWords = (a, high, low) => ((a & 0xffff) * low + ((((a >>> 16) * low + (a & 0xffff) * high) & 0xffff) << 16)) | 0;
-
-// The output function of MurmurHash3: every bit of the input changes half of the bits of the output.
-function mix(x) {
-  x = multiplyWords(x ^ (x >>> 16), 0x85eb, 0xca6b);
-  x = multiplyWords(x ^ (x >>> 13), 0xc2b2, 0xae35);
-  return x ^ (x >>> 16);
-}
-const mixPair = (a, b) => mix((multiplyWords(a, 0x9e37, 0x79b1) + b) | 0);
-
-function hashText(text) { // FNV-1a over UTF-16
-  let hash = 0x811c9dc5;
-  for (let i = 0; i < text.length; i++) hash = multiplyWords(hash ^ text.charCodeAt(i), 0x0100, 0x0193);
-  return mix(hash);
-}
-
-// What the label of a node says about it: bits. The first three hold for a tree if they hold for one of its nodes.
-const VARIABLE = 1, MATRIX = 2, OMISSIBLE = 4, UNORDERED = 8, RELATION_LABEL = 16, COMPOUND = 32, SOLVABLE = 64, EQUALITY = 128, EQUATION = 256, BIG_SUM = 512;
-const BIG_LABEL = 1 << 10, ARGUMENT = 1 << 11, DIFFERENCE = 1 << 12, FACTOR = 1 << 13, DECORATED = 1 << 14, SCRIPTED_NAME = 1 << 15, PAIR = 1 << 16, BOUND = 1 << 17, COUNT = 1 << 18;
-const INHERITED = VARIABLE | MATRIX | OMISSIBLE;
-const LABEL_TRAITS = new Map();
-for (const [trait, labels] of [
-  [VARIABLE, "v"],
-  [MATRIX, "transpose matrix"],
-  [OMISSIBLE, "app D"], [OMISSIBLE | BIG_LABEL, BIG_OPERATORS], // see Simplifier
-  [UNORDERED, "+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner"], // as in trees/operators.py
-  [RELATION_LABEL, RELATIONS],
-  [COMPOUND, "chain list rows with cases ⇒ ⇔"], // of statements
-  [SOLVABLE, "= ≈ ≠ ∝ < ≤ ≪"], [EQUALITY, "= ≈ ∝"], [EQUATION, "= ≈"],
-  [BIG_SUM, "∑ ∫"],
-  [ARGUMENT, "tuple given v idx"], // in brackets after any letter
-  [DIFFERENCE, "v idx pow"], // Δx, Δx_i, Δx^2
-  [FACTOR, "v c idx pow prime bar transpose"], // in a denominator after a slash
-  [DECORATED, "pow idx star prime D bar hat tilde transpose adjoint"],
-  [SCRIPTED_NAME, "fn pow idx"],
-  [PAIR, "commutator tuple"], [BOUND, "n + neg c"], // of intervals; commutators are of operators
-  [COUNT, "v n +"],
-]) for (const label of typeof labels === "string" ? words(labels) : labels) LABEL_TRAITS.set(label, (LABEL_TRAITS.get(label) ?? 0) | trait);
-
-// What all nodes with the same label and text have in common, found once.
-class Kind {
-  constructor(label, text) {
-    this.label = label;
-    this.text = text;
-    this.hash = mixPair(hashText(label), text ? hashText(text) : 1) || 1;
-    this.rule = RULES[label];
-    this.traits = LABEL_TRAITS.get(label) ?? 0;
-    this.value = undefined; // of a number, see `readNumber`
-    this.subscripted = null; // of a variable: the kinds of those with a subscript
-    this.applied = null; // of a name: the kind of its applications
-    this.batch = null; // whose answer has this label, and its number there
-    this.number = -1;
-    this.round = 0; // see `addOccurrence`
-    this.variable = -1;
-  }
-}
-const kinds = new Map(); // by label, then by text
-const operatorKinds = new Map(); // without text, by label
-let knownKinds = 0;
-
-function findKind(label, text) {
-  let byText = kinds.get(label);
-  if (byText === undefined) kinds.set(label, byText = new Map());
-  let kind = byText.get(text);
-  if (kind === undefined) {
-    byText.set(text, kind = new Kind(label, text));
-    knownKinds++;
-  }
-  return kind;
-}
-
-function findOperatorKind(label) {
-  let kind = operatorKinds.get(label);
-  if (kind === undefined) operatorKinds.set(label, kind = findKind(label, ""));
-  return kind;
-}
-
-function findSubscriptedKind(base, subscript) {
-  let kind = (base.subscripted ??= new Map()).get(subscript);
-  if (kind === undefined) base.subscripted.set(subscript, kind = findKind("v", base.text + "_" + subscript));
-  return kind;
-}
-
-class OperatorNode {
-  constructor(kind, children, at) {
-    this.kind = kind;
-    this.label = kind.label; // operator, or kind of leaf
-    this.text = kind.text; // of a leaf
-    this.children = children;
-    this.at = at; // presentation node
-    this.grouped = false; // a product in brackets
-    this.variables = null; // of a differential operator that waits for its operand
-    this.name = null; // of a variable with a subscript: base, subscript, and its letters if it may be a derivative
-    this.size = 0; // nodes in it; 0: this and the following are not known yet
-    this.traits = 0; // of all of its nodes
-    this.high = 0; // halves of the hash of its tree: a whole one would be a boxed number
-    this.low = 0;
-    this.sum = null; // its monomials, once they are known
-  }
-  get hash() {
-    return (this.high << 16) | this.low;
-  }
-  is(traits) {
-    return (this.kind.traits & traits) !== 0;
-  }
-  copy(at, variables) {
-    const node = new OperatorNode(this.kind, this.children, at);
-    node.grouped = this.grouped;
-    node.variables = variables;
-    node.name = this.name;
-    return node;
-  }
-}
-const leaf = (label, text, at) => new OperatorNode(findKind(label, text), NO_CHILDREN, at);
-const branch = (label, children, at) => new OperatorNode(findOperatorKind(label), children, at);
-const empty = (at) => leaf("empty", "", at);
-const isLetter = (node, letters) => node.label === "v" && letters.has(node.text);
-const isWild = (node) => node.label === "v" && node.text[0] === "?"; // a wildcard of a query: never a part of a name
-const isNumber = (node, text) => node.label === "n" && node.text === text;
-const isSign = (item, role) => item !== undefined && (item.role & role) !== 0;
-const isOperand = (item) => item !== undefined && item.kind === "operand";
-const repeat = (node, times) => Array(Math.min(MAX_ORDER, Math.max(1, times))).fill(node);
-const combine = (label, nodes, at) => (nodes.length === 1 ? nodes[0] : branch(label, nodes, at));
-function group(node) {
-  if (node.label === "*") node.grouped = true;
-  return node;
-}
-// The factors, those that are products themselves replaced by theirs.
-function flattenProducts(factors, isOpen) {
-  for (let k = 0; k < factors.length; k++) if (isOpen(factors[k])) return factors.flatMap((node) => (isOpen(node) ? node.children : [node]));
-  return factors;
-}
-const isOpenProduct = (node) => node.label === "*" && !node.grouped;
-const listOf = (node, label) => (node.label === label ? node.children : [node]);
-
-// What a sign does in a row: one bit each, so that a row knows at once which levels of the grammar it needs.
-const GAP = 1, COMMA = 2, IMPLICATION = 4, GIVEN = 8, RELATION = 16, INTEGRAL = 32, SUM = 64, PRODUCT = 128, QUANTIFIER = 256, BRACKET = 512;
-const ROLES = new Map([["gap", GAP], [",", COMMA], [";", COMMA], [".", COMMA], ["|", GIVEN], ["‖", GIVEN], [":", GIVEN]]);
-for (const [signs, role] of [[IMPLICATIONS, IMPLICATION], [RELATIONS, RELATION], [ADDITIVE, SUM], [MULTIPLICATIVE, PRODUCT], [words("∀ ∃"), QUANTIFIER]])
-  for (const sign of signs) ROLES.set(sign, role);
-for (const sign of BRACKETS) ROLES.set(sign, (ROLES.get(sign) ?? 0) | BRACKET);
-const roleOf = (sign) => ROLES.get(sign) ?? 0;
-const TRAILING = words(", . ; : ? gap");
-const LEADING = words(", ; gap");
-
-// A member of a row: an operand, a sign, or a big operator that waits for its body.
-class Item {
-  constructor(kind, sign, role, node, at) {
-    this.kind = kind;
-    this.sign = sign;
-    this.role = role;
-    this.node = node;
-    this.at = at;
-    this.applies = false; // a function that takes what follows
-    this.bracket = ""; // the opening bracket around an operand
-    this.after = null; // the closing bracket with its scripts
-    this.upright = -2; // last node of a word of upright letters; -1: one italic letter
-    this.word = "";
-    this.under = -1; // range of a big operator
-    this.over = -1;
-    this.scripts = null; // of a closing bracket
-    this.tag = "";
-  }
-}
-const signItem = (sign, at) => new Item("sign", sign, roleOf(sign), null, at);
-const bigItem = (sign, at) => new Item("big", sign, INTEGRALS.has(sign) ? INTEGRAL : 0, null, at);
-const operandItem = (node, at) => new Item("operand", "", 0, node, at);
-
-function rolesOf(items) {
-  let roles = 0;
-  for (let k = 0; k < items.length; k++) roles |= items[k].role;
-  return roles;
-}
-
-function splitAt(items, role) {
-  const parts = [];
-  let start = 0;
-  for (let k = 0; k < items.length; k++) {
-    if (!(items[k].role & role)) continue;
-    append(parts, items.slice(start, k));
-    start = k + 1;
-  }
-  append(parts, items.slice(start));
-  return parts;
-}
-
-// What a text means, found once for all nodes that have it.
-class TextMeaning {
-  constructor(raw) {
-    const text = raw.trim(), sign = SIGN_NAMES.get(text) ?? text.normalize("NFC");
-    this.raw = raw;
-    this.text = text;
-    this.sign = sign;
-    this.isBlank = !text.replace(/[\u2062-\u2064\u200b\u00a0]/g, "");
-    this.number = text.replace(/\.$/, "");
-    this.isLetter = /^[a-zA-Z]$/.test(text);
-    this.isBigOperator = BIG_OPERATORS.has(sign);
-    this.isBig = this.isBigOperator || INTEGRALS.has(sign);
-    this.isDots = /^[…⋯⋮⋱]$/.test(sign);
-    this.isName = /^[\p{L}. ]{2,}$/u.test(sign) && [...sign].length > 1 && !MULTIPLICATIVE.has(sign);
-    this.isSign = RELATIONS.has(sign) || /^[|‖/!.,;]$/.test(sign);
-    const named = LETTER_NAMES.get(text) ?? text.normalize("NFKD"); // styles of letters are small differences
-    this.kind = /^[∞∅⌀ℏℕℤℚℝℂ⊤⊥]$/u.test(text) ? "c" : "v";
-    this.name = this.kind === "c" ? text : /^[A-Za-zΑ-ϵ]$/u.test(named) ? named : LETTER_NAMES.get(text) ?? text;
-    this.leaf = findKind(this.kind, this.name);
-    this.numberLeaf = findKind("n", this.number);
-    this.role = roleOf(sign);
-    this.bareSign = sign.replace(/\s+/g, "");
-    this.compact = text.replace(/\s/g, "");
-    this.inName = this.compact.replace(VARIANT_LETTERS, (letter) => LETTER_NAMES.get(letter)); // in the name of a variable
-    this.isInvisible = text === "\u2061";
-    this.isTensorIndex = TENSOR_INDICES.test(text);
-    this.isIndex = INDEX_LETTER.test(text);
-  }
-}
-const meanings = new Map();
-
-function findMeaning(raw) {
-  let meaning = meanings.get(raw);
-  if (meaning === undefined) meanings.set(raw, meaning = new TextMeaning(raw));
-  return meaning;
-}
-
-function forgetSymbols() { // between batches, if there are too many
-  if (Math.max(meanings.size, knownKinds) <= MAX_KNOWN) return;
-  for (const known of [meanings, kinds, operatorKinds]) known.clear();
-  knownKinds = 0;
-}
-
 const isTensorLetter = (meaning) => meaning.isTensorIndex;
 const isWildLetter = (meaning) => meaning.text[0] === "?";
 const NO_LETTERS = Object.freeze(new Set());
@@ -336,21 +49,12 @@ class OperatorParser {
     return nodes.length > 2 && nodes.length > (TERNARY_TAGS.has(this.tag[i]) ? 3 : 2) ? nodes.filter((k) => this.count[k] || !this.meaning[k].isInvisible) : nodes;
   }
 
-  textOf(i) {
-    if (!this.count[i]) return this.meaning[i].text;
+  // The text below a node, as it is, without spaces ("compact"), or as a part of the name of a variable ("inName").
+  textOf(i, form = "text") {
+    if (!this.count[i]) return form === "text" ? this.meaning[i].text : form === "compact" ? this.meaning[i].compact : this.meaning[i].inName;
     let out = "";
     for (let k = this.first[i], end = k + this.count[i]; k < end; k++)
-      if (this.count[k]) out += this.textOf(k);
-      else if (!this.meaning[k].isInvisible) out += this.meaning[k].text;
-    return out;
-  }
-
-  // The text without spaces, as it is or as a part of the name of a variable.
-  compactTextOf(i, inName) {
-    if (!this.count[i]) return inName ? this.meaning[i].inName : this.meaning[i].compact;
-    let out = "";
-    for (let k = this.first[i], end = k + this.count[i]; k < end; k++)
-      if (this.count[k] || !this.meaning[k].isInvisible) out += this.compactTextOf(k, inName);
+      if (this.count[k] || !this.meaning[k].isInvisible) out += this.textOf(k, form);
     return out;
   }
 
@@ -389,8 +93,8 @@ class OperatorParser {
         for (let k = second, end = first[i] + count[i]; k < end; k++)
           if (this.hasLetter(k, isTensorLetter)) for (const letter of this.lettersIn(k)) if (TENSOR_INDICES.test(letter)) (scripts ??= []).push(letter);
         if (tag[i] === "msup") continue;
-        const core = this.coreOf(first[i]), base = this.signOf(core);
-        if (count[core] ? BIG_OPERATORS.has(base) : this.meaning[core].isBigOperator) {
+        const base = this.signOf(this.coreOf(first[i]));
+        if (roleOf(base) & BIG) {
           indices ??= new Set();
           for (const letter of this.lettersIn(second)) indices.add(letter);
         } else if (tag[i] !== "munder") {
@@ -485,22 +189,14 @@ class OperatorParser {
   }
 
   addItems(i, items) {
-    const type = this.type[i];
-    if (type & ROW_TAG) this.addRow(i, items);
-    else if (type & LEAF) this.addLeaf(i, items);
-    else if (type & SCRIPT_TAG && this.count[i] > 1) this.addScripted(i, items);
-    else if (this.tag[i] === "mtext" || this.tag[i] === "ms") this.addText(i, items);
-    else if (this.tag[i] !== "mspace") append(items, operandItem(this.parseNode(i), i));
-    else if (this.attributes[i].isWide) append(items, signItem("gap", i));
-  }
-
-  addLeaf(i, items) {
     const type = this.type[i], meaning = this.meaning[i], tag = this.tag[i];
-    if (tag === "mspace") {
+    if (type & ROW_TAG) this.addRow(i, items);
+    else if (tag === "mspace") {
       if (this.attributes[i].isWide) append(items, signItem("gap", i));
-    } else if (meaning.isBlank) return;
-    else if (type & LETTER_TAG && meaning.isLetter) this.addIdentifier(i, items);
-    else if (type & SYMBOL_TAG) this.addSymbol(i, items);
+    } else if (type & LEAF && meaning.isBlank) return;
+    else if (type & LEAF && type & LETTER_TAG && meaning.isLetter) this.addIdentifier(i, items);
+    else if (type & LEAF && type & SYMBOL_TAG) this.addSymbol(i, items);
+    else if (type & SCRIPT_TAG && this.count[i] > 1) this.addScripted(i, items);
     else if (tag === "mtext" || tag === "ms") this.addText(i, items);
     else append(items, operandItem(this.parseNode(i), i));
   }
@@ -579,7 +275,7 @@ class OperatorParser {
     if (this.isIdentifier(core)) return operandItem(this.addScripts(this.parseIdentifier(core), scripts, tag, i), i);
     const isSymbol = (this.type[core] & (LEAF | SYMBOL_TAG)) > LEAF, meaning = this.meaning[core];
     const sign = this.count[core] ? this.signOf(core).replace(/\s+/g, "") : meaning.bareSign;
-    if (BIG_OPERATORS.has(sign) || INTEGRALS.has(sign)) {
+    if (roleOf(sign) & (BIG | INTEGRAL)) {
       const item = bigItem(sign, i), below = tag !== "mover" && tag !== "msup";
       if (below) item.under = scripts[0];
       item.over = (below ? scripts[1] : scripts[0]) ?? -1;
@@ -675,12 +371,8 @@ class OperatorParser {
       case "[)": case "(]": return list ? branch("interval", node.children, at) : node;
       case "{}": return node.label === "empty" ? node : branch("set", listOf(node, "list"), at);
       case "⟨⟩": return list ? branch("inner", node.children, at) : branch("mean", [node], at);
-      case "⟨|": return branch("bra", [node], at);
-      case "|⟩": return branch("ket", [node], at);
-      case "‖‖": return branch("norm", [node], at);
-      case "⌊⌋": return branch("floor", [node], at);
-      case "⌈⌉": return branch("ceil", [node], at);
       default:
+        if (FENCES.has(pair)) return branch(FENCES.get(pair), [node], at);
         if (open === "|" && node.label === "abs") return branch("norm", node.children, at); // ||x||
         if (open === "|" || open === "‖") return branch("abs", [node], at);
         return open === "{" && !close ? branch("cases", [node], at) : node;
@@ -859,7 +551,10 @@ class OperatorParser {
       sign = "";
     }
     if (!factors.length) return sign ? leaf("o", sign, at) : empty(at);
-    return factors.length === 1 ? factors[0] : branch("*", flattenProducts(factors, isOpenProduct), at);
+    if (factors.length === 1) return factors[0];
+    for (let k = 0; k < factors.length; k++) // products among the factors are replaced by theirs
+      if (isOpenProduct(factors[k])) return branch("*", factors.flatMap((node) => (isOpenProduct(node) ? node.children : [node])), at);
+    return branch("*", factors, at);
   }
 
   // h\nu/k_BT: letters next to each other after a slash are all below it; a/2 b is half of ab.
@@ -1050,13 +745,13 @@ class OperatorParser {
     const ranges = node.label === "+" || (this.indices.size > 0 && this.lettersIn(i).some((letter) => this.indices.has(letter)));
     if (base.label === "fn" && !ranges) return base.copy(at, base.variables); // a base of a logarithm, a space of a norm
     if (base.label !== "v" || ranges || isWild(base) || this.hasLetter(i, isWildLetter)) return branch("idx", [base, ...members], at);
-    const named = new OperatorNode(findSubscriptedKind(base.kind, this.compactTextOf(i, true)), NO_CHILDREN, at);
+    const named = new OperatorNode(findSubscriptedKind(base.kind, this.textOf(i, "inName")), NO_CHILDREN, at);
     named.name = { base: base.text, subscript: node, letters: this.differentiated.has(base.text) ? this.lettersIn(i) : null };
     return named;
   }
 
   addSuperscript(base, i, at) {
-    const sign = this.compactTextOf(i, false), first = sign[0] ?? "";
+    const sign = this.textOf(i, "compact"), first = sign[0] ?? "";
     if (PRIMES.has(first)) {
       if (this.tag[i] === "mrow" && /^[′'’]+[^′'’]/.test(sign)) return this.addPrimesAndPower(base, i, at);
       const primes = /^[′'’]+$/.test(sign) ? sign.length : "′″‴".indexOf(sign) + 1;

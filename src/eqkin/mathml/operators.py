@@ -1,8 +1,8 @@
 """Presentation trees to operator trees, by a precedence parser in the embedded JavaScript engine.
 
-`operators.js` holds the grammar, `canonical.js` the table of equivalent notations, `forms.js` the hashes of statements,
-`batches.js` reads and writes arrays. The engine is needed for KaTeX anyway, and runs code that handles node after node
-faster than Python does.
+`symbols.js` holds the tables of signs and letters, `operators.js` the grammar, `canonical.js` the table of equivalent
+notations, `forms.js` and `weak_forms.js` the hashes of statements; `batches.js` reads and writes arrays. The engine is
+needed for KaTeX anyway, and runs code that handles node after node faster than Python does.
 """
 
 from __future__ import annotations
@@ -142,5 +142,5 @@ if hasattr(os, "register_at_fork"):
 def load_scripts(*more: str) -> str:
     """Return the scripts of the parser, followed by others that build on them."""
     package = resources.files("eqkin.mathml")
-    names = ("operators.js", "canonical.js", "forms.js", "batches.js", *more)
+    names = ("symbols.js", "operators.js", "canonical.js", "forms.js", "weak_forms.js", "batches.js", *more)
     return "\n".join(package.joinpath(name).read_text("utf-8") for name in names)
