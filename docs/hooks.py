@@ -40,24 +40,8 @@ ROOT_PAGES = {  # pages of the repository's root, and where they are on the site
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
 }
-OPTIONAL_PAGES = ("RELIABILITY.md", "notebook.md", "security.md")
 _LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 _FORMULA = re.compile(r"^```math\n(?P<display>.*?)\n```$|\$`(?P<inline>[^`]+)`\$", re.MULTILINE | re.DOTALL)
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Leave pages out of the navigation that do not exist yet."""
-    missing = {name for name in OPTIONAL_PAGES if not _find_source(name).exists()}
-
-    def prune(entries: list[Any]) -> list[Any]:
-        kept = [
-            {title: prune(value) if isinstance(value, list) else value for title, value in entry.items()}
-            for entry in entries
-        ]
-        return [entry for entry in kept if not missing.intersection(map(str, entry.values()))]
-
-    config.nav = prune(config.nav or [])
-    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -67,12 +51,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/python.md": list_objects(),
         "reference/http.md": describe_routes(),
         "reference/settings.md": describe_settings(),
+        "notebook.md": render_notebook(json.loads((ROOT / "docs/notebook.ipynb").read_text("utf-8"))),
     }
-    for name, uri in ROOT_PAGES.items():
-        if uri != "index.md" and (ROOT / name).exists():
-            pages[uri] = (ROOT / name).read_text("utf-8")
-    if (ROOT / "docs/notebook.ipynb").exists():
-        pages["notebook.md"] = render_notebook(json.loads((ROOT / "docs/notebook.ipynb").read_text("utf-8")))
+    pages |= {uri: (ROOT / name).read_text("utf-8") for name, uri in ROOT_PAGES.items() if uri != "index.md"}
     for uri, content in pages.items():
         files.append(File.generated(config, uri, content=content))
     files.append(File.generated(config, "pictures/math.woff2", abs_src_path=str(FONT)))
@@ -95,12 +76,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return match[1] + posixpath.relpath(_locate(target), posixpath.dirname(here) or ".") + match[3]
 
     return _FORMULA.sub(_render_formula, _LINK.sub(point, markdown))
-
-
-def _find_source(uri: str) -> Path:
-    """Return the file of the repository that a page is made from."""
-    names = {uri: name for name, uri in ROOT_PAGES.items()} | {"notebook.md": "docs/notebook.ipynb"}
-    return ROOT / names.get(uri, f"docs/{uri}")
 
 
 def _resolve(link: str, uri: str) -> str:
