@@ -16,7 +16,7 @@ from eqkin.latex.citations import find_cited_ids
 from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, INNER_ENVIRONMENTS, MATHML_ENVIRONMENT, strip_arguments
 from eqkin.latex.macros import RESERVED_COMMANDS, Definition, Environment, Macro, find_definitions
 from eqkin.latex.numbering import EquationCounter, strip_numbering, strip_trailing
-from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, to_plain_text
+from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, iter_inline_formulas, to_plain_text
 from eqkin.latex.rows import extract_row, split_rows
 from eqkin.latex.scan import Scanner, strip_comments
 from eqkin.latex.structural import MacroChange, expand_alias, expand_environment_commands, expand_structural
@@ -302,7 +302,7 @@ def _add_inline_formulas(document: Document, limits: Limits) -> None:
     """Add the inline formulas that are statements or large, each text once."""
     seen: set[str] = set()
     for number, section in enumerate(document.sections):
-        for match in INLINE_FORMULA.finditer(section.latex):
+        for match in iter_inline_formulas(section.latex):
             body = strip_trailing(match[0].strip("$").removeprefix("\\(").removesuffix("\\)").strip())[0]
             if body in seen or not is_worth_indexing(body):
                 continue

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
 EQUATION_MARK = "\ufffc"  # marks the place of a display equation in the prose
-INLINE_FORMULA = re.compile(
-    r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++\$|\\\((?:[^\\]++|\\(?![()\[\]]).)++\\\)", re.DOTALL
-)
+_DOLLAR_BODY = r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++"
+_IN_PARENTHESES = re.compile(r"\\\((?:[^\\]++|\\(?![()\[\]]).)++\\\)", re.DOTALL)
+INLINE_FORMULA = re.compile(rf"{_DOLLAR_BODY}\$|{_IN_PARENTHESES.pattern}", re.DOTALL)
+_PERHAPS_OPEN = re.compile(rf"{_DOLLAR_BODY}(?:\$|(?P<open>))|{_IN_PARENTHESES.pattern}", re.DOTALL)
 _CONTEXT_CHARS = 400  # before and after an equation
 
 _DROP_WITH_ARGUMENT = re.compile(
@@ -53,6 +55,21 @@ _LINES = re.compile(r"\n[ \n]*\n[ \n]*")
 _PLAIN_TOKENS = {
     "{": "", "}": "", "~": " ", "``": '"', "''": '"', "--": "–", "---": "—", "\t": " ", "\r": " ", "$": "$",
 }  # fmt: skip
+
+
+def iter_inline_formulas(text: str) -> Iterator[re.Match[str]]:
+    r"""Yield the inline formulas of a text, in one pass.
+
+    After a dollar sign that nothing closes, no other one up to the end of its paragraph starts a formula: one that
+    could is escaped (`\$`), and the search from there would end at the same place.
+    """
+    at = 0
+    while match := _PERHAPS_OPEN.search(text, at):
+        at = match.end()
+        if match.lastgroup != "open":
+            yield match
+        else:
+            yield from _IN_PARENTHESES.finditer(text, match.start(), at)
 
 
 def _replace_token(match: re.Match[str]) -> str:

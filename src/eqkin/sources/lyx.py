@@ -41,17 +41,19 @@ def _convert_body(lines: list[str]) -> list[str]:
     parts: list[str] = []
     closing: list[str] = []  # what ends each open layout
     insets: list[str] = []  # kinds of the open insets
+    hidden = 0  # open insets that are left out: notes, raw TeX, references, pictures
     for line in lines:
         word, _, rest = line.partition(" ")
         if word == "\\end_inset":
             if insets:
-                insets.pop()
+                hidden -= insets.pop() not in _SHOWN_INSETS
         elif word == "\\begin_inset":
             insets.append(rest.partition(" ")[0])
-            if insets[-1] == "Formula" and _SHOWN_INSETS.issuperset(insets):
+            hidden += insets[-1] not in _SHOWN_INSETS
+            if insets[-1] == "Formula" and not hidden:
                 parts.append(rest.partition(" ")[2] + "\n")
-        elif not _SHOWN_INSETS.issuperset(insets):
-            continue  # notes, raw TeX, references, pictures
+        elif hidden:
+            continue
         elif insets and insets[-1] == "Formula":
             parts.append(line + "\n")
         elif word == "\\begin_layout":

@@ -30,7 +30,7 @@ def read_pretext(raw: bytes, key: str, origin: str) -> Paper:
     _convert_element(root, parts, 0)
     macros = [macros.text or "" for macros in root.iter("macros")]
     title = next((_join_text(element) for element in root.iter("title")), "")
-    authors = [_join_text(name) for author in root.iter("author") for name in author.iter("personname")]
+    authors = [_join_text(name) for name in root.iterfind(".//author/personname")]
     return Paper(key, "".join(parts), origin, kind="pretext", title=title, authors=authors, styles=macros)
 
 

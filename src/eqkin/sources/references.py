@@ -54,6 +54,7 @@ _PLACEHOLDER_TITLE = re.compile(
 )
 
 logging.getLogger("bibtexparser").setLevel(logging.CRITICAL)  # damaged entries are counted, not printed
+logging.getLogger("pylatexenc").setLevel(logging.CRITICAL)
 logging.getLogger("pypdf").setLevel(logging.CRITICAL)
 
 
