@@ -27,7 +27,7 @@ PREAMBLE = r"\def\be{\begin{equation}}\def\ee{\end{equation}}\begin{document}\be
 @pytest.mark.parametrize("preamble", ["", PREAMBLE])
 def test_parse_of_long_repetitive_text_gives_a_document_of_its_size(unit, preamble):
     text = preamble + unit * (100_000 // len(unit))
-    document = parse(text, [], [text])
+    document = parse(text, [], [text], rows=True, inline=True)
     assert all(0 <= equation.section < len(document.sections) for equation in document.equations)
     parts = [section.latex for section in document.sections] + [equation.body for equation in document.equations]
     assert sum(map(len, parts)) <= 8 * len(text)
