@@ -216,8 +216,9 @@ class Fuzzer:
                 parsed = parse_item(item, formulas="inline")
                 if parsed.failure in ("internal error", "limit: memory"):
                     raise AssertionError(parsed.message)
-                for index in range(len(parsed.forest) if parsed.forest else 0):
-                    ElementTree.fromstring(to_mathml(to_node(parsed.forest, index)))
+                if parsed.forest is not None:
+                    for index in range(len(parsed.forest)):
+                        ElementTree.fromstring(to_mathml(to_node(parsed.forest, index)))
         except EqkinError:
             pass
 

@@ -168,6 +168,10 @@ def _read_tex(raw: bytes) -> Paper:
     return read_project({"a.tex": raw, "a.bib": raw, "b.sty": raw}, key="", origin="", main="a.tex")
 
 
+def _read_document(name: str, raw: bytes) -> Paper:
+    return DOCUMENT_READERS[name](raw, "file:a", "a")
+
+
 def _read_references(suffix: str, raw: bytes) -> Paper:
     with TemporaryDirectory() as folder:
         path = Path(folder, "a" + suffix)
@@ -178,7 +182,7 @@ def _read_references(suffix: str, raw: bytes) -> Paper:
 
 def _list_shapes() -> Iterator[tuple[str, Callable[[bytes], Paper], str, str, str]]:
     """Yield format, reader, what comes before the pieces, the piece and what comes after them."""
-    documents = {name: partial(read, key="file:a", origin="a") for name, read in DOCUMENT_READERS.items()}
+    documents = {name: partial(_read_document, name) for name in DOCUMENT_READERS}
     cells = [json.dumps({"cell_type": "markdown", "source": piece}) + "," for piece in (*_MARKDOWN, *_LATEX)]
     formats: tuple[tuple[str, Callable[[bytes], Paper], Sequence[str], Sequence[str], str], ...] = (
         ("tex", _read_tex, _LATEX_HEADS, (*_LATEX, *_SPACED), ""),
