@@ -131,3 +131,17 @@ def test_judgements_are_limited_in_length_and_total_size(tmp_path):
         for _ in range(10):
             small.add(replace(ONE, mathml="x" * 10_000))
     assert 0 < len(small.list_all()) < 10
+
+
+def test_failure_of_the_disk_is_our_error(tmp_path, monkeypatch):
+    kept = LocalJudgements(tmp_path)
+    kept.add(ONE)
+
+    def fail(*_):
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("eqkin.library.judgements.delete_unused_files", fail)
+        with pytest.raises(StorageFailed, match="Read-only file system"):
+            kept.add(ONE)
+    assert len(kept.list_all()) == 1

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from eqkin.errors import BadInput, CorruptData, EqkinError, LimitReached
+from eqkin.errors import BadInput, CorruptData, EqkinError, LimitReached, StorageFailed
 from eqkin.library.database import (
     JUDGEMENTS_NAME,
     JUDGEMENTS_SEAL_NAME,
@@ -235,12 +235,15 @@ class LocalJudgements:
 
     @contextmanager
     def _connect(self) -> Iterator[sqlite3.Connection]:
-        with translate_sqlite_errors(self.path, _REMEDY):
-            connection = sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT_SECONDS, isolation_level=None)
-            with closing(connection):
-                connection.row_factory = sqlite3.Row
-                connection.execute("PRAGMA synchronous = EXTRA")
-                yield connection
+        try:
+            with translate_sqlite_errors(self.path, _REMEDY):
+                connection = sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT_SECONDS, isolation_level=None)
+                with closing(connection):
+                    connection.row_factory = sqlite3.Row
+                    connection.execute("PRAGMA synchronous = EXTRA")
+                    yield connection
+        except OSError as error:
+            raise StorageFailed(f"{self.path}: {error.strerror or error}; what was stored before is intact") from error
 
 
 def _parse_row(row: sqlite3.Row, path: Path) -> tuple[int, Judgement, str]:
