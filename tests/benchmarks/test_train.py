@@ -12,9 +12,9 @@ from benchmarks.train import GeometricNetwork  # noqa: E402
 from eqkin.api import Library  # noqa: E402
 from eqkin.encoder.architecture import FEATURES, Architecture  # noqa: E402
 from eqkin.encoder.torch_network import SumNetwork  # noqa: E402
-from eqkin.encoder.tree_ops import TreeBatch  # noqa: E402
 from eqkin.training.data import Corpus  # noqa: E402
 from tests.benchmarks.running import run_benchmark  # noqa: E402
+from tests.encoder.batches import batch_trees  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # importing torch-geometric warns of itself
 
@@ -42,5 +42,5 @@ def test_torch_geometric_computes_the_same_network(corpus: Path) -> None:
     torch.manual_seed(0)
     network = SumNetwork(Architecture(width=32))
     peer = GeometricNetwork(network)
-    features, trees = torch.rand(len(forest.tag), FEATURES), TreeBatch.from_forest(forest)
+    features, trees = torch.rand(len(forest.tag), FEATURES), batch_trees(forest)
     assert torch.allclose(network(features, trees), peer(features, trees), atol=1e-4)

@@ -5,10 +5,25 @@ from dataclasses import replace
 import torch
 from hypothesis import strategies as st
 
-from eqkin.encoder.tree_ops import PADDING, TreeBatch
+from eqkin.encoder.tree_ops import PADDING, ROOT, TreeBatch
+from eqkin.trees import Forest
 from tests.trees.strategies import TREES, build, rows_of
 
 SOME_FORESTS = st.lists(TREES, min_size=1, max_size=6).map(build)
+
+
+def batch_trees(forest: Forest) -> TreeBatch:
+    """Return all trees of a forest as a batch."""
+    parent = torch.from_numpy(forest.compute_parent())
+    parent[torch.from_numpy(forest.offsets[:-1].copy())] = ROOT
+    return TreeBatch(
+        parent=parent.int(),
+        first_child=torch.from_numpy(forest.compute_first_child()).int(),
+        n_children=torch.from_numpy(forest.n_children.astype("int32")),
+        position=torch.from_numpy(forest.compute_position()).int(),
+        tree=torch.arange(len(forest)).repeat_interleave(torch.from_numpy(forest.sizes)),
+        offsets=torch.from_numpy(forest.offsets.copy()).int(),
+    )
 
 
 def padded(trees: TreeBatch, rows: int) -> TreeBatch:

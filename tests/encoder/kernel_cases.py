@@ -7,9 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqkin.encoder.kernels import launch_column_moments, launch_neighbour_sum, launch_segment_mean
+from eqkin.encoder.kernels import launch_column_moments, launch_neighbour_sum
 from eqkin.encoder.tree_ops import TreeBatch, _tree_sum, average_trees, sum_neighbours, sum_neighbours_with_moments
-from tests.encoder.batches import SOME_FORESTS, padded, random
+from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random
 from tests.trees.strategies import build
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -25,7 +25,7 @@ PRECISION = {torch.float32: 1e-6, torch.bfloat16: 2.0**-7}  # the interpreter ro
 
 def compared(forest, width, dtype, *, gated, rectify, padding=3):
     """Return a kernel's sum and the CPU's in double precision."""
-    trees = padded(TreeBatch.from_forest(forest), padding)
+    trees = padded(batch_trees(forest), padding)
     x = random(len(trees.parent), width, dtype=dtype)
     gate = random(len(trees.parent), width, seed=1, dtype=dtype) if gated else None
     structure = (trees.parent, trees.first_child, trees.n_children)
@@ -57,22 +57,9 @@ def test_sums_over_any_trees_agree(forest, width, gated, rectify, padding):
     assert torch.allclose(result.cpu().double(), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("forest", FORESTS, ids=["one", "few", "star"])
-@pytest.mark.parametrize("width", [24, 128, 130])
-@pytest.mark.parametrize("dtype", PRECISION, ids=str)
-def test_means_agree(forest, width, dtype):
-    trees = padded(TreeBatch.from_forest(forest), 3)
-    x = random(len(trees.parent), width, dtype=dtype)
-    x[-3:] = float("nan")
-    result = launch_segment_mean(x.to(DEVICE), trees.offsets.to(DEVICE))
-    assert result.dtype == torch.float32
-    assert torch.allclose(result.cpu().double(), average_trees(x.double(), trees), atol=1e-5)
-    assert torch.equal(result, launch_segment_mean(x.to(DEVICE), trees.offsets.to(DEVICE)))
-
-
 @pytest.mark.parametrize("dtype", PRECISION, ids=str)
 def test_gradient_sums_through_a_norm_agree(dtype):
-    trees = padded(TreeBatch.from_forest(FORESTS[1]), 3)
+    trees = padded(batch_trees(FORESTS[1]), 3)
     structure = (trees.parent, trees.first_child, trees.n_children)
     x, gate = (random(len(trees.parent), 5, seed, dtype) for seed in (0, 1))
     shift, slope = (random(1, 5, seed, torch.float32)[0] for seed in (2, 3))
@@ -98,7 +85,7 @@ def test_moments_agree(rows, width, dtype):
 
 
 def test_memory_in_another_order_is_read_right():
-    trees = TreeBatch.from_forest(FORESTS[1])
+    trees = batch_trees(FORESTS[1])
     structure = [t.to(DEVICE) for t in (trees.parent, trees.first_child, trees.n_children)]
     x, gate = random(5, len(trees.parent), dtype=torch.float32).T, random(5, len(trees.parent), seed=1).T.float()
     expected = _tree_sum(x, gate, *(t.cpu() for t in structure), False)
@@ -113,7 +100,7 @@ def test_memory_in_another_order_is_read_right():
 
 
 def test_numbers_that_are_none_are_not_rectified_away():
-    trees = TreeBatch.from_forest(build([("a", "", "", [LEAF]), LEAF]))
+    trees = batch_trees(build([("a", "", "", [LEAF]), LEAF]))
     structure = [t.to(DEVICE) for t in (trees.parent, trees.first_child, trees.n_children)]
     x = torch.tensor([[float("nan")], [1.0], [1.0]], device=DEVICE)
     assert launch_neighbour_sum(x, None, *structure, True).isnan().squeeze(1).tolist() == [True, True, False]
@@ -122,19 +109,13 @@ def test_numbers_that_are_none_are_not_rectified_away():
 def test_nothing_gives_nothing():
     none = torch.zeros(0, dtype=torch.int32, device=DEVICE)
     assert launch_neighbour_sum(torch.zeros(0, 4, device=DEVICE), None, none, none, none, True).shape == (0, 4)
-    assert launch_segment_mean(
-        torch.zeros(0, 4, device=DEVICE), torch.zeros(1, dtype=torch.int32, device=DEVICE)
-    ).shape == (
-        0,
-        4,
-    )
 
 
 @pytest.mark.skipif(INTERPRETED, reason="tensors of a CPU do not go to the kernels by themselves")
 @pytest.mark.parametrize("dtype", PRECISION, ids=str)
 def test_gradients_on_a_gpu_are_those_of_the_cpu(dtype):
     for forest in FORESTS:
-        cpu = padded(TreeBatch.from_forest(forest), 3)
+        cpu = padded(batch_trees(forest), 3)
         gpu = TreeBatch(**{name: tensor.to(DEVICE) for name, tensor in vars(cpu).items()})
         gradients = []
         for trees, wide in ((cpu, torch.float64), (gpu, dtype)):

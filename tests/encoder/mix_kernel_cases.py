@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from eqkin.encoder.kernels import launch_neighbour_mix, launch_segment_moments, launch_term_products
 from eqkin.encoder.tree_ops import TreeBatch, _compute_term_gradients, _mix_on_cpu, compute_tree_moments, mix_neighbours
-from tests.encoder.batches import SOME_FORESTS, padded, random
+from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random
 from tests.encoder.kernel_cases import DEVICE, FORESTS, INTERPRETED, PRECISION
 
 
 def case(forest, width, dtype, padding=3):
     """Return padded trees, input, gradient, and the five rows of coefficients."""
-    trees = padded(TreeBatch.from_forest(forest), padding)
+    trees = padded(batch_trees(forest), padding)
     x, back = (random(len(trees.parent), width, seed, dtype) for seed in (0, 1))
     return trees, x, back, random(5, width, 2, torch.float32)
 
@@ -89,7 +89,7 @@ def test_nothing_gives_nothing():
 @pytest.mark.parametrize("dtype", PRECISION, ids=str)
 def test_gradients_on_a_gpu_are_those_of_the_cpu(dtype):
     for forest in FORESTS:
-        cpu = padded(TreeBatch.from_forest(forest), 3)
+        cpu = padded(batch_trees(forest), 3)
         gpu = TreeBatch(**{name: tensor.to(DEVICE) for name, tensor in vars(cpu).items()})
         gradients = []
         for trees, wide in ((cpu, torch.float64), (gpu, dtype)):

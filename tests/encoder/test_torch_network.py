@@ -12,12 +12,11 @@ from eqkin.encoder.architecture import FEATURES, NORM_EPSILON, Architecture, com
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import NodeNorm, SoftNorm, SumNetwork
-from eqkin.encoder.tree_ops import TreeBatch
 from eqkin.errors import CorruptData
 from eqkin.training.batches import DeviceForest
 from eqkin.trees import Vocabulary
 from eqkin.trees.vocabulary import to_dense
-from tests.encoder.batches import SOME_FORESTS, padded, random
+from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random
 from tests.encoder.models import SMALL, VOCABULARY, random_model
 from tests.trees.strategies import build
 
@@ -65,7 +64,7 @@ def reference(weights, architecture, forest, *, learning):
 def test_sum_embeddings_match_the_formulas(forest, architecture, seed):
     network = network_of(architecture, seed)
     expected = reference(network.state_dict(), architecture, forest, learning=False)
-    embeddings = network(features_of(forest), TreeBatch.from_forest(forest))
+    embeddings = network(features_of(forest), batch_trees(forest))
     assert torch.allclose(embeddings, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -78,7 +77,7 @@ def test_sum_training_matches_the_formulas_and_gradients(sizes, architecture, se
     expected = reference(network.state_dict() | weights, architecture, forest, learning=True)
     back = random(*expected.shape)
     gradients = torch.autograd.grad(expected, list(weights.values()), back)
-    embeddings = network(features_of(forest), TreeBatch.from_forest(forest))
+    embeddings = network(features_of(forest), batch_trees(forest))
     assert torch.allclose(embeddings, expected, rtol=1e-6, atol=1e-6)
     for name, ours, theirs in zip(
         weights, torch.autograd.grad(embeddings, list(weights.values()), back), gradients, strict=True
@@ -133,7 +132,7 @@ def test_padding_does_not_change_sum_training(forest, padding):
     results = []
     for rows in (0, padding):
         network = network_of().train()
-        trees = padded(TreeBatch.from_forest(forest), rows)
+        trees = padded(batch_trees(forest), rows)
         features = torch.cat([features_of(forest), 9 * random(rows, FEATURES)])
         embeddings = network(features, trees)
         embeddings.backward(random(*embeddings.shape))
@@ -148,7 +147,7 @@ def test_padding_does_not_change_sum_training(forest, padding):
 def test_sum_network_is_deterministic():
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(9)])
     network = network_of().float()
-    embeddings = [network(features_of(forest).float(), TreeBatch.from_forest(forest)) for _ in range(2)]
+    embeddings = [network(features_of(forest).float(), batch_trees(forest)) for _ in range(2)]
     assert torch.equal(*embeddings)
 
 
@@ -179,9 +178,9 @@ def test_sum_statistics_change_only_in_training():
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(4)])
     network = network_of()
     before = {name: buffer.clone() for name, buffer in network.named_buffers()}
-    network(features_of(forest), TreeBatch.from_forest(forest))
+    network(features_of(forest), batch_trees(forest))
     assert all(torch.equal(before[name], buffer) for name, buffer in network.named_buffers())
-    network.train()(features_of(forest), TreeBatch.from_forest(forest))
+    network.train()(features_of(forest), batch_trees(forest))
     moved = {name for name, buffer in network.named_buffers() if not torch.equal(before[name], buffer)}
     assert moved == {name for name in before if name.endswith((".mean", ".variance", ".deviation"))}
     assert len(moved) == 6
@@ -210,7 +209,7 @@ def test_new_sum_network_has_alpha_1():
 def test_sum_computes_in_the_precision_of_its_features():
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(9)])
     network = network_of().float().train()
-    features, trees = features_of(forest), TreeBatch.from_forest(forest)
+    features, trees = features_of(forest), batch_trees(forest)
     nodes = network.encode_nodes(features.bfloat16(), trees)
     assert nodes.dtype == torch.bfloat16
     embeddings = network.pool(nodes, trees)

@@ -12,13 +12,12 @@ from eqkin.encoder.architecture import FEATURES, NORM_EPSILON, Architecture, com
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import MixNetwork, SumNetwork, build_network
-from eqkin.encoder.tree_ops import TreeBatch
 from eqkin.errors import CorruptData
 from eqkin.library.parsing import parse_item
 from eqkin.sources import open_source
 from eqkin.trees import Vocabulary
 from eqkin.trees.vocabulary import to_dense
-from tests.encoder.batches import SOME_FORESTS, padded, random, slow_mix
+from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random, slow_mix
 from tests.encoder.models import SMALL, SMALL_MIX, VOCABULARY, random_model
 from tests.trees.strategies import build
 
@@ -59,7 +58,7 @@ def reference(weights, architecture, forest, *, learning):
 def test_mix_embeddings_match_the_formulas(forest, architecture, seed):
     network = random_network(architecture, seed)
     expected = reference(network.state_dict(), architecture, forest, learning=False)
-    assert torch.allclose(network(features_of(forest), TreeBatch.from_forest(forest)), expected, rtol=1e-9, atol=1e-9)
+    assert torch.allclose(network(features_of(forest), batch_trees(forest)), expected, rtol=1e-9, atol=1e-9)
 
 
 @settings(max_examples=20)
@@ -71,7 +70,7 @@ def test_mix_training_matches_the_formulas_and_gradients(sizes, architecture, se
     expected = reference(network.state_dict() | weights, architecture, forest, learning=True)
     back = random(*expected.shape)
     gradients = torch.autograd.grad(expected, list(weights.values()), back)
-    embeddings = network(features_of(forest), TreeBatch.from_forest(forest))
+    embeddings = network(features_of(forest), batch_trees(forest))
     assert torch.allclose(embeddings, expected, rtol=1e-6, atol=1e-6)
     for name, ours, theirs in zip(
         weights, torch.autograd.grad(embeddings, list(weights.values()), back), gradients, strict=True
@@ -85,7 +84,7 @@ def test_padding_does_not_change_mix_training(forest, padding):
     results = []
     for rows in (0, padding):
         network = random_network().train()
-        trees = padded(TreeBatch.from_forest(forest), rows)
+        trees = padded(batch_trees(forest), rows)
         features = torch.cat([features_of(forest), 9 * random(rows, FEATURES)])
         embeddings = network(features, trees)
         embeddings.backward(random(*embeddings.shape))
@@ -101,9 +100,9 @@ def test_mix_statistics_change_only_in_training():
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(4)])
     network = random_network()
     before = {name: buffer.clone() for name, buffer in network.named_buffers()}
-    network(features_of(forest), TreeBatch.from_forest(forest))
+    network(features_of(forest), batch_trees(forest))
     assert all(torch.equal(before[name], buffer) for name, buffer in network.named_buffers())
-    network.train()(features_of(forest), TreeBatch.from_forest(forest))
+    network.train()(features_of(forest), batch_trees(forest))
     moved = {name for name, buffer in network.named_buffers() if not torch.equal(before[name], buffer)}
     assert moved == {f"layers.{i}.norm.{name}" for i in range(2) for name in ("mean", "variance")}
 
@@ -111,7 +110,7 @@ def test_mix_statistics_change_only_in_training():
 def test_mix_computes_in_the_precision_of_its_features():
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(9)])
     network = random_network().float().train()
-    features, trees = features_of(forest), TreeBatch.from_forest(forest)
+    features, trees = features_of(forest), batch_trees(forest)
     nodes = network.encode_nodes(features.bfloat16(), trees)
     assert nodes.dtype == torch.bfloat16
     embeddings = network.pool(nodes, trees)
@@ -133,7 +132,7 @@ def test_mix_network_compiles_to_one_graph_for_all_sizes():
     compiled = torch.compile(network, backend=note, fullgraph=True, dynamic=True)
     for n in (2, 5, 9):
         forest = build([("mrow", "", "", [LEAF] * n), LEAF])
-        features, trees = features_of(forest).float(), TreeBatch.from_forest(forest)
+        features, trees = features_of(forest).float(), batch_trees(forest)
         assert torch.allclose(compiled(features, trees), network(features, trees), atol=1e-6)
     assert len(graphs) == 1
     torch._dynamo.reset()
@@ -176,7 +175,7 @@ def test_numpy_and_torch_mix_vectors_agree(architecture):
         vocabulary = Vocabulary.learn([forest])
         torch.manual_seed(0)
         network = build_network(architecture)
-        features, trees = features_of(forest, vocabulary).float(), TreeBatch.from_forest(forest)
+        features, trees = features_of(forest, vocabulary).float(), batch_trees(forest)
         with torch.no_grad():
             network(features, trees)  # in training, so that the averages are of an ordinary size
             theirs = network.eval()(features, trees).numpy()

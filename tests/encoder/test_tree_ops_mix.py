@@ -11,14 +11,13 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.tree_ops import (
-    TreeBatch,
     _tree_mix,
     _tree_mix_gradient,
     _tree_moments,
     compute_tree_moments,
     mix_neighbours,
 )
-from tests.encoder.batches import SOME_FORESTS, padded, random, slow_mix
+from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random, slow_mix
 from tests.encoder.kernels import check_kernels
 from tests.trees.strategies import build
 
@@ -29,15 +28,13 @@ LEAF = ("mi", "", "x", [])
 @given(SOME_FORESTS, WIDTHS)
 def test_mix_matches_its_formula(forest, width):
     x, terms = random(len(forest.tag), width), random(5, width, seed=1)
-    assert torch.allclose(
-        mix_neighbours(x, terms, TreeBatch.from_forest(forest)), slow_mix(forest, x, terms), atol=1e-12
-    )
+    assert torch.allclose(mix_neighbours(x, terms, batch_trees(forest)), slow_mix(forest, x, terms), atol=1e-12)
 
 
 @given(SOME_FORESTS, WIDTHS)
 def test_tree_moments_match_their_formula(forest, width):
     x, start = random(len(forest.tag), width), forest.offsets.tolist()
-    mean, square = compute_tree_moments(x, TreeBatch.from_forest(forest))
+    mean, square = compute_tree_moments(x, batch_trees(forest))
     for tree, (a, b) in enumerate(zip(start, start[1:], strict=False)):
         assert torch.allclose(mean[tree], x[a:b].mean(0))
         assert torch.allclose(square[tree], x[a:b].square().mean(0))
@@ -46,7 +43,7 @@ def test_tree_moments_match_their_formula(forest, width):
 @settings(max_examples=20)
 @given(SOME_FORESTS, st.integers(1, 3), st.integers(0, 4))
 def test_mix_gradients_match_finite_differences(forest, width, padding):
-    trees = padded(TreeBatch.from_forest(forest), padding)
+    trees = padded(batch_trees(forest), padding)
     x, terms = random(len(trees.parent), width).requires_grad_(), random(5, width, seed=1).requires_grad_()
     assert torch.autograd.gradcheck(lambda x, terms: mix_neighbours(x, terms, trees), [x, terms])
     assert torch.autograd.gradcheck(lambda x: compute_tree_moments(x, trees), [x])
@@ -54,7 +51,7 @@ def test_mix_gradients_match_finite_differences(forest, width, padding):
 
 @given(SOME_FORESTS, WIDTHS, st.integers(1, 4), st.sampled_from([0.0, 1e30, float("nan")]))
 def test_mix_of_padding_is_zero(forest, width, padding, value):
-    trees, n = TreeBatch.from_forest(forest), len(forest.tag)
+    trees, n = batch_trees(forest), len(forest.tag)
     more = padded(trees, padding)
     plain = random(n, width).requires_grad_()
     x = torch.cat([plain.detach(), torch.full((padding, width), value, dtype=torch.float64)]).requires_grad_()
@@ -77,7 +74,7 @@ def test_mix_of_padding_is_zero(forest, width, padding, value):
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_mix_passes_torch_opcheck(transposed):
-    trees = padded(TreeBatch.from_forest(build([("a", "", "", [LEAF, LEAF]), LEAF])), 2)
+    trees = padded(batch_trees(build([("a", "", "", [LEAF, LEAF]), LEAF])), 2)
     structure = (trees.parent, trees.first_child, trees.n_children)
     x = (random(5, 6).T if transposed else random(6, 5)).requires_grad_()
     terms = (random(5, 5, 1).T if transposed else random(5, 5, 1)).requires_grad_()
@@ -90,7 +87,7 @@ def test_mix_passes_torch_opcheck(transposed):
 
 
 def test_mix_keeps_precision_and_moments_are_at_least_single():
-    trees = TreeBatch.from_forest(build([("a", "", "", [LEAF, LEAF, LEAF])]))
+    trees = batch_trees(build([("a", "", "", [LEAF, LEAF, LEAF])]))
     exact, rows = random(4, 3), random(5, 3, seed=1)
     for dtype, wide in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
         x, terms = exact.to(dtype).requires_grad_(), rows.to(wide).requires_grad_()
@@ -104,7 +101,7 @@ def test_mix_keeps_precision_and_moments_are_at_least_single():
 
 
 def test_mix_accepts_no_trees():
-    trees, terms = TreeBatch.from_forest(build([])), torch.ones(5, 4)
+    trees, terms = batch_trees(build([])), torch.ones(5, 4)
     assert mix_neighbours(torch.zeros(0, 4), terms, trees).shape == (0, 4)
     assert [part.shape for part in compute_tree_moments(torch.zeros(0, 4), trees)] == [(0, 4)] * 2
     assert mix_neighbours(torch.ones(2, 4), terms, padded(trees, 2)).tolist() == [[0.0] * 4] * 2

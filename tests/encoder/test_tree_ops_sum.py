@@ -14,15 +14,13 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from eqkin.encoder.tree_ops import (
     PADDING,
     ROOT,
-    TreeBatch,
-    _tree_mean,
     _tree_sum,
     _tree_sum_with_moments,
     average_trees,
     sum_neighbours,
     sum_neighbours_with_moments,
 )
-from tests.encoder.batches import SOME_FORESTS, edges, padded, random
+from tests.encoder.batches import SOME_FORESTS, batch_trees, edges, padded, random
 from tests.encoder.kernels import check_kernels
 from tests.trees.strategies import build, rows_of
 
@@ -39,7 +37,7 @@ def geometric():
 
 @given(SOME_FORESTS, WIDTHS)
 def test_sum_agrees_with_torch_geometric(geometric, forest, width):
-    trees = TreeBatch.from_forest(forest)
+    trees = batch_trees(forest)
     x = random(len(forest.tag), width)
     convolution = geometric.SimpleConv(aggr="sum", combine_root="sum")
     assert torch.allclose(sum_neighbours(x, trees), convolution(x, edges(trees)), atol=1e-12)
@@ -48,14 +46,14 @@ def test_sum_agrees_with_torch_geometric(geometric, forest, width):
 
 @given(SOME_FORESTS, WIDTHS)
 def test_mean_agrees_with_torch_geometric(geometric, forest, width):
-    trees = TreeBatch.from_forest(forest)
+    trees = batch_trees(forest)
     x = random(len(forest.tag), width)
     assert torch.allclose(average_trees(x, trees), geometric.global_mean_pool(x, trees.tree), atol=1e-12)
 
 
 @given(SOME_FORESTS)
 def test_tree_batch_has_the_structure_of_the_forest(forest):
-    trees = TreeBatch.from_forest(forest)
+    trees = batch_trees(forest)
     start = forest.offsets.tolist()
     for tree, rows in enumerate(rows_of(forest)):
         for i, (_, _, _, parent, position, first, children) in enumerate(rows, start[tree]):
@@ -72,7 +70,7 @@ def test_tree_batch_has_the_structure_of_the_forest(forest):
 @settings(max_examples=20)
 @given(SOME_FORESTS, st.integers(1, 3), PADDINGS, st.booleans())
 def test_sum_gradient_matches_finite_differences(forest, width, padding, rectify):
-    trees = padded(TreeBatch.from_forest(forest), padding)
+    trees = padded(batch_trees(forest), padding)
     x = random(len(trees.parent), width).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: sum_neighbours(x, trees, rectify=rectify), [x])
 
@@ -80,14 +78,14 @@ def test_sum_gradient_matches_finite_differences(forest, width, padding, rectify
 @settings(max_examples=20)
 @given(SOME_FORESTS, st.integers(1, 3), PADDINGS)
 def test_mean_gradient_matches_finite_differences(forest, width, padding):
-    trees = padded(TreeBatch.from_forest(forest), padding)
+    trees = padded(batch_trees(forest), padding)
     x = random(len(trees.parent), width).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: average_trees(x, trees), [x])
 
 
 @given(SOME_FORESTS, WIDTHS)
 def test_sum_gradient_is_gated_by_the_output(forest, width):
-    trees = TreeBatch.from_forest(forest)
+    trees = batch_trees(forest)
     structure = (trees.parent, trees.first_child, trees.n_children)
     x, back = random(len(forest.tag), width).requires_grad_(), random(len(forest.tag), width, seed=1)
     y = sum_neighbours(x, trees, rectify=True)
@@ -98,7 +96,7 @@ def test_sum_gradient_is_gated_by_the_output(forest, width):
 
 
 def test_gated_sum_gradient_matches_finite_differences():
-    trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", []), ("c", "", "", [])])]))
+    trees = batch_trees(build([("a", "", "", [("b", "", "", []), ("c", "", "", [])])]))
     structure = (trees.parent, trees.first_child, trees.n_children)
     gate = random(3, 4, seed=1)
     x = random(3, 4).requires_grad_()
@@ -107,7 +105,7 @@ def test_gated_sum_gradient_matches_finite_differences():
 
 @given(SOME_FORESTS, WIDTHS, st.integers(1, 4), st.booleans(), st.sampled_from([0.0, 1e30, float("nan")]))
 def test_sum_of_padding_is_zero(forest, width, padding, rectify, value):
-    trees = TreeBatch.from_forest(forest)
+    trees = batch_trees(forest)
     more = padded(trees, padding)
     n = len(forest.tag)
     plain = random(n, width).requires_grad_()
@@ -128,7 +126,7 @@ def test_sum_of_padding_is_zero(forest, width, padding, rectify, value):
 @settings(max_examples=20)
 @given(SOME_FORESTS, st.integers(1, 3), PADDINGS)
 def test_moments_and_their_gradients_match_the_rectified_sum(forest, width, padding):
-    trees = padded(TreeBatch.from_forest(forest), padding)
+    trees = padded(batch_trees(forest), padding)
     x = random(len(trees.parent), width).requires_grad_()
     y, total, squares = sum_neighbours_with_moments(x, trees)
     plain = sum_neighbours(x, trees, rectify=True)
@@ -141,7 +139,7 @@ def test_moments_and_their_gradients_match_the_rectified_sum(forest, width, padd
 
 
 def test_moments_are_at_least_single_precision():
-    trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", [])] * 500)]))
+    trees = batch_trees(build([("a", "", "", [("b", "", "", [])] * 500)]))
     exact = random(501, 3).abs()
     expected = sum_neighbours(exact, trees).sum(0), sum_neighbours(exact, trees).square().sum(0)
     for dtype, moment in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
@@ -158,21 +156,18 @@ def test_moments_are_at_least_single_precision():
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("gated", [False, True])
 def test_sum_passes_torch_opcheck(transposed, gated):
-    trees = padded(
-        TreeBatch.from_forest(build([("a", "", "", [("b", "", "", []), ("c", "", "", [])]), ("d", "", "", [])])), 2
-    )
+    trees = padded(batch_trees(build([("a", "", "", [("b", "", "", []), ("c", "", "", [])]), ("d", "", "", [])])), 2)
     structure = (trees.parent, trees.first_child, trees.n_children)
     x = (random(5, 6).T if transposed else random(6, 5)).requires_grad_()
     gate = random(6, 5, seed=1) if gated else None
     torch.library.opcheck(_tree_sum, (x, gate, *structure, True))
     torch.library.opcheck(_tree_sum_with_moments, (x, *structure))
     torch.library.opcheck(_tree_sum_with_moments, (x.detach().bfloat16().requires_grad_(), *structure))
-    torch.library.opcheck(_tree_mean, (x, trees.tree, trees.offsets))
     assert sum_neighbours(x, trees).is_contiguous()  # as the kernels' results are, whatever goes in
 
 
 def test_sum_keeps_precision_and_mean_is_at_least_single():
-    trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", [])])]))
+    trees = batch_trees(build([("a", "", "", [("b", "", "", [])])]))
     for dtype, mean in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
         x = random(2, 3, dtype=dtype).requires_grad_()
         assert sum_neighbours(x, trees).dtype == dtype
@@ -182,13 +177,13 @@ def test_sum_keeps_precision_and_mean_is_at_least_single():
 
 
 def test_rectifier_keeps_nan():
-    trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", [])]), ("c", "", "", [])]))
+    trees = batch_trees(build([("a", "", "", [("b", "", "", [])]), ("c", "", "", [])]))
     x = torch.tensor([[float("nan")], [1.0], [1.0]])
     assert sum_neighbours(x, trees, rectify=True).isnan().squeeze(1).tolist() == [True, True, False]
 
 
 def test_sum_accepts_no_trees():
-    trees = TreeBatch.from_forest(build([]))
+    trees = batch_trees(build([]))
     x = torch.zeros(0, 4)
     assert sum_neighbours(x, trees).shape == (0, 4)
     assert average_trees(x, trees).shape == (0, 4)

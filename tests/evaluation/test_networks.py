@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eqkin.encoder.architecture import Architecture
-from eqkin.encoder.encoder import BUNDLED_MODEL, Encoder
+from eqkin.encoder.encoder import DEFAULT_MODEL, MODELS_FOLDER, Encoder
 from eqkin.errors import BadInput
 from eqkin.evaluation.cache import ResultCache
 from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
@@ -40,8 +40,9 @@ def test_network_system_similarity_is_cosine_or_inner_product(some):
     vectors = Encoder.load().embed(some.forest)
     lengths = np.linalg.norm(vectors, axis=1)
     products = vectors @ vectors.T
-    cosine = NetworkSystem("a", "A", BUNDLED_MODEL, device="cpu").rank(some, some)
-    inner = NetworkSystem("b", "B", BUNDLED_MODEL, device="cpu", similarity="inner product").rank(some, some)
+    model = MODELS_FOLDER / DEFAULT_MODEL
+    cosine = NetworkSystem("a", "A", model, device="cpu").rank(some, some)
+    inner = NetworkSystem("b", "B", model, device="cpu", similarity="inner product").rank(some, some)
     np.testing.assert_allclose(inner, products, atol=1e-5)
     np.testing.assert_allclose(cosine, products / np.outer(lengths, lengths), atol=1e-5)
     one, other = (

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.tree_ops import PADDING, TreeBatch
+from eqkin.encoder.tree_ops import PADDING
 from eqkin.errors import LimitReached
 from eqkin.limits import LIMITS
 from eqkin.training.augmentation import Augmentation, Masking
 from eqkin.training.batches import DeviceForest
 from eqkin.trees import Vocabulary
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, to_dense
+from tests.encoder.batches import batch_trees
 from tests.training.corpora import FORESTS
 from tests.trees.strategies import build
 
@@ -39,7 +40,7 @@ def selections(draw: st.DrawFn):
 def test_collate_concatenates_trees_and_pads(selection, padding):
     forest, chosen = selection
     batch = collated(DeviceForest(forest, VOCABULARY, CPU), chosen, padding)
-    expected = TreeBatch.from_forest(forest.select(chosen))
+    expected = batch_trees(forest.select(chosen))
     nodes = int(expected.node_count)
     for name in ("parent", "n_children", "position", "tree"):
         assert torch.equal(getattr(batch.trees, name)[:nodes], getattr(expected, name)), name

@@ -67,12 +67,12 @@ class Architecture:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Architecture:
         """Read what `to_dict` returned; raises `TypeError`, `KeyError` or `ValueError` for anything else."""
-        numbers = {name: int(values[name]) for name in ("width", "layers", "dimensions")}
-        kind = values.get("kind", SUM)
-        unknown = values.keys() - {"kind"} != {*numbers, "normalised"} or kind not in ARCHITECTURE_KINDS
-        if unknown or min(numbers.values()) < 1:
-            raise ValueError("not the shape of a network")
-        return cls(**numbers, normalised=tuple(int(layer) for layer in values["normalised"]), kind=kind)
+        shape = cls(**values | {"normalised": tuple(values["normalised"])})
+        numbers, layers = (shape.width, shape.layers, shape.dimensions), shape.normalised
+        is_valid = all(type(number) is int and number > 0 for number in numbers) and shape.kind in ARCHITECTURE_KINDS
+        if not is_valid or not all(type(layer) is int and 0 <= layer < shape.layers for layer in layers):
+            raise ValueError(f"not the shape of a network: {values}")
+        return shape
 
 
 def compute_weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:

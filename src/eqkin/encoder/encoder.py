@@ -24,7 +24,6 @@ MODEL_NAMES = ("eqkin", "paper")
 DEFAULT_MODEL = next(
     (name for name in MODEL_NAMES if (MODELS_FOLDER / name / DESCRIPTION_FILE).is_file()), MODEL_NAMES[-1]
 )
-BUNDLED_MODEL = MODELS_FOLDER / DEFAULT_MODEL
 
 
 class Encoder:

@@ -14,10 +14,17 @@ from eqkin.encoder.architecture import MIX_TERMS
 from eqkin.trees.vocabulary import CHARACTER_SLOTS
 
 _SUM_CHILDREN, _SUM_WARPS = 2, 2  # neighbour sum: children read at a time, warps per program (one node each)
-_MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 32, 1, 64  # segment mean and moments: nodes at a time, warps, columns
+_MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 32, 1, 64  # moments of trees: nodes at a time, warps, columns
 _MOMENT_ROWS, _MOMENT_STEPS, _MOMENT_COLUMNS = 64, 8, 64  # column moments: nodes at a time, iterations, columns
 _MIX_NODES, _MIX_WARPS = 4, 4  # neighbour mix: nodes and warps per program (all columns each)
 _PRODUCT_NODES, _PRODUCT_STEPS, _PRODUCT_COLUMNS = 16, 16, 64  # term products: nodes at a time, iterations, columns
+
+
+@triton.jit
+def _load_rows(x, rows, there, columns, width):  # noqa: ANN001, ANN202
+    """Load the vectors of some nodes in single precision, zero where masked."""
+    at = rows[:, None].to(tl.int64) * width + columns[None, :]
+    return tl.load(x + at, mask=there[:, None] & (columns < width)[None, :], other=0.0).to(tl.float32)
 
 
 @triton.jit
@@ -25,11 +32,9 @@ def _load_gated_rows(  # noqa: ANN202
     x, gate, shift, slope, rows, mask, columns, width, GATED: tl.constexpr, AFFINE: tl.constexpr  # noqa: ANN001
 ):  # fmt: skip
     """Load the vectors of some nodes in single precision, zero where masked or where the gate is not positive."""
-    at = rows[:, None].to(tl.int64) * width + columns[None, :]
-    mask = mask[:, None] & (columns < width)[None, :]
-    values = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
+    values = _load_rows(x, rows, mask, columns, width)
     if GATED:
-        opened = tl.load(gate + at, mask=mask, other=0.0).to(tl.float32)
+        opened = _load_rows(gate, rows, mask, columns, width)
         if AFFINE:
             values += shift[None, :] + slope[None, :] * opened
         values = tl.where(opened > 0, values, 0.0)
@@ -101,9 +106,7 @@ def _column_moments_kernel(  # noqa: ANN202
     squared = tl.zeros((ROWS, COLUMNS), tl.float32)
     for step in range(STEPS):
         rows = (block * STEPS + step) * ROWS + tl.arange(0, ROWS)
-        at = rows[:, None].to(tl.int64) * width + columns[None, :]
-        inside = (rows < nodes)[:, None] & (columns < width)[None, :]
-        values = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+        values = _load_rows(x, rows, rows < nodes, columns, width)
         total += values
         squared += values * values
     at = block.to(tl.int64) * width + columns
@@ -122,39 +125,6 @@ def launch_column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
             ROWS=_MOMENT_ROWS, STEPS=_MOMENT_STEPS, COLUMNS=_MOMENT_COLUMNS,
         )  # fmt: skip
     return partial[0].sum(0), partial[1].sum(0)
-
-
-@triton.jit
-def _segment_mean_kernel(x, offsets, out, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # noqa: ANN001, ANN202
-    tree = tl.program_id(0)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    start = tl.load(offsets + tree)
-    end = tl.load(offsets + tree + 1)
-    total = tl.zeros((COLUMNS,), tl.float32)
-    for row in range(start, end, ROWS):
-        rows = row + tl.arange(0, ROWS)
-        at = rows[:, None].to(tl.int64) * width + columns[None, :]
-        inside = (rows < end)[:, None] & (columns < width)[None, :]
-        total += tl.sum(tl.load(x + at, mask=inside, other=0.0).to(tl.float32), axis=0)
-    tl.store(out + tree.to(tl.int64) * width + columns, total / (end - start), mask=columns < width)
-
-
-def launch_segment_mean(x: Tensor, offsets: Tensor) -> Tensor:
-    """Run `average_trees` on a GPU."""
-    trees, width = len(offsets) - 1, x.shape[1]
-    out = x.new_empty(trees, width, dtype=torch.float32)
-    if trees:
-        _segment_mean_kernel[(trees, triton.cdiv(width, _MEAN_COLUMNS))](
-            x.contiguous(), offsets, out, width, ROWS=_MEAN_ROWS, COLUMNS=_MEAN_COLUMNS, num_warps=_MEAN_WARPS
-        )
-    return out
-
-
-@triton.jit
-def _load_rows(x, rows, there, columns, width):  # noqa: ANN001, ANN202
-    """Load the vectors of some nodes in single precision, zero where masked."""
-    at = rows[:, None].to(tl.int64) * width + columns[None, :]
-    return tl.load(x + at, mask=there[:, None] & (columns < width)[None, :], other=0.0).to(tl.float32)
 
 
 @triton.jit

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
-from eqkin.encoder.architecture import ARCHITECTURE_KINDS, SUM, Architecture, compute_weight_shapes
+from eqkin.encoder.architecture import SUM, Architecture, compute_weight_shapes
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.storage import write_file
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
@@ -91,7 +91,10 @@ class Model:
         if not path.is_file():
             raise BadInput(f"{folder}: contains no model ({DESCRIPTION_FILE} is missing)")
         description = _read_description(path)
-        architecture = _parse_architecture(description["architecture"], path)
+        try:
+            architecture = Architecture.from_dict(description["architecture"])
+        except (TypeError, KeyError, ValueError) as error:
+            raise CorruptData(f"{path}: unknown architecture ({error})") from error
         weights = _read_weights(folder / WEIGHTS_FILE, description["sha256"][WEIGHTS_FILE])
         if _compute_sha256(_read_file(folder / VOCABULARY_FILE)) != description["sha256"][VOCABULARY_FILE]:
             raise CorruptData(
@@ -132,23 +135,6 @@ def _read_description(path: Path) -> dict[str, Any]:
         if not isinstance(description["sha256"].get(name), str):
             raise CorruptData(f"{path}: the hash of {name} is missing")
     return dict(description)
-
-
-def _parse_architecture(values: dict[str, Any], path: Path) -> Architecture:
-    try:
-        shape = Architecture(**(values | {"normalised": tuple(values["normalised"])}))
-        numbers = (shape.width, shape.layers, shape.dimensions, *shape.normalised)
-        is_valid = (
-            all(type(number) is int and number >= 0 for number in numbers)
-            and min(shape.width, shape.dimensions) > 0
-            and shape.kind in ARCHITECTURE_KINDS
-            and all(layer < shape.layers for layer in shape.normalised)
-        )
-    except (TypeError, KeyError) as error:
-        raise CorruptData(f"{path}: unknown architecture ({error})") from error
-    if not is_valid:
-        raise CorruptData(f"{path}: not an architecture: {values}")
-    return shape
 
 
 def _read_weights(path: Path, sha256: str) -> dict[str, npt.NDArray[np.float32]]:

@@ -27,8 +27,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eqkin.trees import Forest
-
 ROOT, PADDING = -1, -2  # instead of the number of a parent
 
 
@@ -52,22 +50,6 @@ class TreeBatch:
         """Number of nodes without padding, as a tensor on the batch's device."""
         return self.offsets[-1]
 
-    @classmethod
-    def from_forest(cls, forest: Forest, device: torch.device | str = "cpu") -> TreeBatch:
-        """Build the structure of all trees of a forest."""
-        parent = torch.from_numpy(forest.compute_parent())
-        roots = torch.from_numpy(forest.offsets[:-1].copy())
-        parent[roots] = ROOT
-        sizes = torch.from_numpy(forest.sizes)
-        return cls(
-            parent=parent.int().to(device),
-            first_child=torch.from_numpy(forest.compute_first_child()).int().to(device),
-            n_children=torch.from_numpy(forest.n_children.astype("int32")).to(device),
-            position=torch.from_numpy(forest.compute_position()).int().to(device),
-            tree=torch.arange(len(forest)).repeat_interleave(sizes).to(device),
-            offsets=torch.from_numpy(forest.offsets.copy()).int().to(device),
-        )
-
 
 def sum_neighbours(x: Tensor, trees: TreeBatch, *, rectify: bool = False) -> Tensor:
     """Sum the vectors of each node, its parent and its children; if `rectify`, negative sums become 0."""
@@ -77,8 +59,7 @@ def sum_neighbours(x: Tensor, trees: TreeBatch, *, rectify: bool = False) -> Ten
 
 def average_trees(x: Tensor, trees: TreeBatch) -> Tensor:
     """Average the vectors of the nodes of each tree, in single precision or better."""
-    means: Tensor = _tree_mean(x, trees.tree, trees.offsets)
-    return means
+    return compute_tree_moments(x, trees)[0]
 
 
 def sum_neighbours_with_moments(x: Tensor, trees: TreeBatch) -> tuple[Tensor, Tensor, Tensor]:
@@ -118,16 +99,7 @@ def _tree_sum(
 
 
 @_tree_sum.register_fake
-def _(
-    x: Tensor,
-    gate: Tensor | None,
-    parent: Tensor,
-    first_child: Tensor,
-    n_children: Tensor,
-    rectify: bool,
-    shift: Tensor | None = None,
-    slope: Tensor | None = None,
-) -> Tensor:
+def _(x: Tensor, *others: Any) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
@@ -162,14 +134,10 @@ def _tree_sum_with_moments(
 
 
 @_tree_sum_with_moments.register_fake
-def _(x: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _(x: Tensor, *others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     dtype = torch.promote_types(x.dtype, torch.float32)
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
     return y, x.new_empty(x.shape[1], dtype=dtype), x.new_empty(x.shape[1], dtype=dtype)
-
-
-def _save_for_moments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    ctx.save_for_backward(output[0], *inputs[1:])
 
 
 def _compute_moments_gradient(
@@ -180,41 +148,10 @@ def _compute_moments_gradient(
     return gradient, None, None, None
 
 
-_tree_sum_with_moments.register_autograd(_compute_moments_gradient, setup_context=_save_for_moments)
-
-
-@torch.library.custom_op("eqkin::tree_mean", mutates_args=())
-def _tree_mean(x: Tensor, tree: Tensor, offsets: Tensor) -> Tensor:
-    if x.device.type == "cuda":
-        from eqkin.encoder.kernels import launch_segment_mean
-
-        return launch_segment_mean(x, offsets)
-    n = int(offsets[-1])
-    wide = x[:n].to(torch.promote_types(x.dtype, torch.float32))
-    sums = wide.new_zeros(len(offsets) - 1, x.shape[1]).index_add_(0, tree[:n], wide)
-    return sums / offsets.diff()[:, None]
-
-
-@_tree_mean.register_fake
-def _(x: Tensor, tree: Tensor, offsets: Tensor) -> Tensor:
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    return x.new_empty(offsets.shape[0] - 1, x.shape[1], dtype=dtype)
-
-
-def _save_for_mean(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, tree, offsets = inputs
-    ctx.dtype = x.dtype
-    ctx.save_for_backward(tree, offsets)
-
-
-def _compute_mean_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    tree, offsets = ctx.saved_tensors
-    real = torch.arange(tree.shape[0], device=tree.device) < offsets[-1]
-    spread = (gradient / offsets.diff()[:, None]).to(ctx.dtype)[tree]
-    return torch.where(real[:, None], spread, 0.0), None, None
-
-
-_tree_mean.register_autograd(_compute_mean_gradient, setup_context=_save_for_mean)
+_tree_sum_with_moments.register_autograd(
+    _compute_moments_gradient,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output[0], *inputs[1:]),
+)
 
 
 def mix_neighbours(x: Tensor, terms: Tensor, trees: TreeBatch) -> Tensor:
@@ -236,7 +173,7 @@ def _tree_mix(x: Tensor, terms: Tensor, parent: Tensor, first_child: Tensor, n_c
 
 
 @_tree_mix.register_fake
-def _(x: Tensor, terms: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor) -> Tensor:
+def _(x: Tensor, *others: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
@@ -256,16 +193,9 @@ def _tree_mix_gradient(
 
 
 @_tree_mix_gradient.register_fake
-def _(
-    back: Tensor, x: Tensor, terms: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor
-) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(back, memory_format=torch.contiguous_format), torch.empty_like(
-        terms, memory_format=torch.contiguous_format
-    )
-
-
-def _save_for_mix(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs)
+def _(back: Tensor, x: Tensor, terms: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
+    layout = torch.contiguous_format
+    return torch.empty_like(back, memory_format=layout), torch.empty_like(terms, memory_format=layout)
 
 
 def _compute_mix_gradient(ctx: Any, back: Tensor) -> tuple[Tensor | None, ...]:
@@ -273,7 +203,9 @@ def _compute_mix_gradient(ctx: Any, back: Tensor) -> tuple[Tensor | None, ...]:
     return of_x, of_terms, None, None, None
 
 
-_tree_mix.register_autograd(_compute_mix_gradient, setup_context=_save_for_mix)
+_tree_mix.register_autograd(
+    _compute_mix_gradient, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs)
+)
 
 
 def _find_pairs(parent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -342,14 +274,19 @@ def _(x: Tensor, tree: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _save_for_tree_moments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
     ctx.save_for_backward(*inputs)
 
 
-def _compute_tree_moments_gradient(ctx: Any, of_mean: Tensor, of_square: Tensor) -> tuple[Tensor | None, ...]:
+def _compute_tree_moments_gradient(
+    ctx: Any, of_mean: Tensor | None, of_square: Tensor | None
+) -> tuple[Tensor | None, ...]:
     x, tree, offsets = ctx.saved_tensors
     real = torch.arange(tree.shape[0], device=tree.device) < offsets[-1]
     sizes = offsets.diff()[:, None]
-    spread = (of_mean / sizes)[tree] + 2 * x * (of_square / sizes)[tree]
+    spread: Tensor | float = 0.0 if of_mean is None else (of_mean / sizes)[tree]
+    if of_square is not None:
+        spread = spread + 2 * x * (of_square / sizes)[tree]
     return torch.where(real[:, None], spread, 0.0).to(x.dtype), None, None
 
 
