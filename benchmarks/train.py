@@ -38,13 +38,21 @@ def measure_training(
         "equations": len(corpus),
         "nodes_per_equation": len(corpus.forest.tag) / len(corpus),
         "bytes_per_label": data.forest.label.element_size(),
-        "device_bytes_per_equation": data.bytes / len(corpus),  # trees, labels, and what triplets are drawn from
+        "device_bytes_per_equation": count_device_bytes(data)
+        / len(corpus),  # trees, labels, and what triplets are drawn from
     }
     report = BenchmarkReport("train", facts)
     for batch in batches:
         log(f"batches of {batch:,} triplets")
         _measure_batch(report, recipe.override({"batch": str(batch)}), data, seconds)
     return report
+
+
+def count_device_bytes(value: object) -> int:
+    """Return the bytes of all tensors that an object consists of."""
+    if isinstance(value, Tensor):
+        return value.numel() * value.element_size()
+    return sum(map(count_device_bytes, vars(value).values())) if hasattr(value, "__dict__") else 0
 
 
 def _measure_batch(report: BenchmarkReport, recipe: Recipe, data: TrainingData, seconds: float) -> None:

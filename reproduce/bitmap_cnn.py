@@ -28,8 +28,8 @@ from eqkin.training.data import Corpus
 from eqkin.training.losses import TripletLoss
 from eqkin.training.randomness import make_step_column
 from eqkin.training.sampling import TripletSampler
-from eqkin.training.trainer import train_module
 from reproduce.bitmaps import HEIGHT, ROW_BYTES, VERSION, WIDTH, Heights, ImageCache, PackedImages
+from reproduce.training import train_module
 from reproduce.triples import HeldOutTriples, pack_bits
 
 DIMENSIONS = 64

@@ -37,8 +37,9 @@ from eqkin.training.losses import compute_histogram
 from eqkin.training.notations import add_notations
 from eqkin.training.objective import PaperObjective, TrainingData, build_training_data
 from eqkin.training.sampling import TripletSampler
-from eqkin.training.trainer import RecipeTrainer, train_module
+from eqkin.training.trainer import RecipeTrainer
 from eqkin.trees import Forest, Vocabulary
+from reproduce.training import train_module
 from reproduce.transformer import (
     TransformerNetwork,
     TransformerObjective,

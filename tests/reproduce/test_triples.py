@@ -22,7 +22,7 @@ from eqkin.training.config import (
     CONTEXT_KINDS,
     Recipe,
 )
-from eqkin.training.metrics import HeldOutEvaluator
+from eqkin.training.run import HeldOutEvaluator
 from eqkin.training.sampling import TripletSampler
 from eqkin.trees import Vocabulary
 from reproduce.triples import (

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
+from benchmarks.train import count_device_bytes
 from eqkin.encoder.tree_ops import PADDING
 from eqkin.errors import LimitReached
 from eqkin.limits import LIMITS
@@ -150,7 +151,7 @@ def test_device_forest_takes_eight_bytes_per_node():
     forest = build([("mrow", "", "", [LEAF] * 99)] * 50)
     forest_on_device = DeviceForest(forest, VOCABULARY, CPU)
     tables = len(forest_on_device.table) * (2 * 256 + 3 * 8 + 1)
-    assert forest_on_device.bytes == 8 * len(forest.tag) + 8 * 51 + tables
+    assert count_device_bytes(forest_on_device) == 8 * len(forest.tag) + 8 * 51 + tables
 
 
 def test_labels_beyond_16_bits_are_distinguished():

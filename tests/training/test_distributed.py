@@ -27,7 +27,7 @@ from eqkin.cli import app
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput, Unreachable
 from eqkin.training import sampling
-from eqkin.training.checkpoint import load_checkpoint
+from eqkin.training.checkpoint import METRICS_FILE, load_checkpoint, read_metrics
 from eqkin.training.config import OptimizerConfig
 from eqkin.training.data import Corpus
 from eqkin.training.distributed import (
@@ -35,12 +35,8 @@ from eqkin.training.distributed import (
     join_process_group,
     open_fresh_store,
 )
-from eqkin.training.metrics import (
-    METRICS_FILE,
-    read_metrics,
-)
 from eqkin.training.run import MODEL_FOLDER, TrainingRun
-from eqkin.training.trainer import train_module
+from reproduce.training import train_module
 from tests.training import two_processes
 from tests.training.two_processes import CPU, FAST_DIMENSIONS, KILLED_AT, LOGGING, RECIPES, RESUMED, STEPS
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput, StorageFailed
-from eqkin.training.metrics import MetricsFile, MetricsRecord, read_metrics
+from eqkin.training.checkpoint import MetricsFile, MetricsRecord, read_metrics
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_unreadable_metrics_file_is_a_clear_error(tmp_path: Path) -> None:
 _ENDLESS = """
 import sys
 from pathlib import Path
-from eqkin.training.metrics import MetricsFile, read_metrics
+from eqkin.training.checkpoint import MetricsFile, read_metrics
 metrics = MetricsFile(Path(sys.argv[1]))
 step = max((record["step"] for record in read_metrics(metrics.path)), default=0)
 metrics.rewind(step)

@@ -12,7 +12,7 @@ from eqkin.errors import BadInput
 from eqkin.training import batches
 from eqkin.training.batches import DeviceForest
 from eqkin.training.config import CONTEXT_KINDS, Recipe
-from eqkin.training.metrics import HeldOutEvaluator
+from eqkin.training.run import HeldOutEvaluator
 from eqkin.training.sampling import TripletSampler
 from eqkin.trees import Vocabulary
 from tests.encoder.models import SMALL, random_model

@@ -20,19 +20,14 @@ from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import SumNetwork
 from eqkin.errors import BadInput, LibraryBusy, TrainingFailed
 from eqkin.training.batches import DeviceForest
-from eqkin.training.checkpoint import load_checkpoint, save_checkpoint
+from eqkin.training.checkpoint import METRICS_FILE, load_checkpoint, read_metrics, save_checkpoint
 from eqkin.training.config import (
     LoggingConfig,
     Recipe,
     get_recipe,
 )
 from eqkin.training.data import Corpus
-from eqkin.training.metrics import (
-    METRICS_FILE,
-    HeldOutEvaluator,
-    read_metrics,
-)
-from eqkin.training.run import MODEL_FOLDER, TrainingResult, TrainingRun
+from eqkin.training.run import MODEL_FOLDER, HeldOutEvaluator, TrainingResult, TrainingRun
 from eqkin.training.trainer import TrainingProgress
 from eqkin.trees import Vocabulary
 

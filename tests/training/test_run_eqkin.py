@@ -16,16 +16,11 @@ from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import build_network
 from eqkin.errors import BadInput
 from eqkin.training.batches import DeviceForest
-from eqkin.training.checkpoint import load_checkpoint, save_checkpoint
+from eqkin.training.checkpoint import METRICS_FILE, load_checkpoint, read_metrics, save_checkpoint
 from eqkin.training.config import Recipe, get_recipe
 from eqkin.training.data import Corpus
-from eqkin.training.metrics import (
-    METRICS_FILE,
-    HeldOutEvaluator,
-    read_metrics,
-)
 from eqkin.training.objective import TrainingData, build_training_data
-from eqkin.training.run import MODEL_FOLDER
+from eqkin.training.run import MODEL_FOLDER, HeldOutEvaluator
 from eqkin.training.trainer import RecipeTrainer
 from eqkin.trees import Vocabulary
 from tests.training.test_run import TINY, curve, run

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
+from benchmarks.train import count_device_bytes
 from eqkin.errors import BadInput
 from eqkin.training.config import CONTEXT_KINDS
 from eqkin.training.data import Corpus
@@ -202,4 +203,4 @@ def test_sampler_rejects_a_corpus_without_pairs(corpus, kinds, message):
 
 def test_sampler_tables_take_few_bytes_per_equation():
     corpus = corpus_of([[5, 5]] * 100)
-    assert 0 < sampler(corpus).bytes < 60 * len(corpus)
+    assert 0 < count_device_bytes(sampler(corpus)) < 60 * len(corpus)

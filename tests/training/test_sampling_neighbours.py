@@ -13,7 +13,7 @@ from eqkin.training.config import CONTEXT_KINDS
 from eqkin.training.data import Corpus
 from eqkin.training.losses import TermTables
 from eqkin.training.randomness import make_step_column
-from eqkin.training.sampling import NeighbourSampler, TripletSampler, find_structural_neighbours
+from eqkin.training.sampling import TripletSampler, find_structural_neighbours
 from tests.training.corpora import corpus_of, fits
 from tests.trees.strategies import build
 
@@ -79,7 +79,8 @@ def test_neighbour_sampler_draws_a_neighbour_of_the_anchor() -> None:
     corpus = corpus_of([[2, 3], [4], [3]])
     table = (torch.arange(12)[:, None] * 100 + torch.arange(4)).int()
     plain = TripletSampler(corpus, kinds=CONTEXT_KINDS, seed=5, device=CPU)
-    made = NeighbourSampler(plain, table, seed=5)
+    made = TripletSampler(corpus, kinds=CONTEXT_KINDS, seed=5, device=CPU)
+    made.structural_neighbours = table
     drawn, before = (sampler.draw(make_step_column(0, 50, CPU), 100) for sampler in (made, plain))
     assert torch.equal(drawn.anchor, before.anchor) and torch.equal(drawn.partner, before.partner)
     assert torch.equal(drawn.negative // 100, drawn.anchor)
@@ -87,4 +88,3 @@ def test_neighbour_sampler_draws_a_neighbour_of_the_anchor() -> None:
     again = made.draw(make_step_column(7, 1, CPU), 100)
     assert torch.equal(again.concatenate()[0], drawn.concatenate()[7])
     assert made.shares == plain.shares
-    assert made.bytes == plain.bytes + 12 * 4 * 4

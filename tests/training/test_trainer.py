@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from eqkin.errors import BadInput, TrainingFailed
-from eqkin.training.checkpoint import load_checkpoint, remove_checkpoint
+from eqkin.training.checkpoint import CHECKPOINT_FILE, load_checkpoint
 from eqkin.training.config import OptimizerConfig
-from eqkin.training.trainer import train_module
+from reproduce.training import train_module
 
 
 class Line(nn.Module):
@@ -67,7 +67,7 @@ def test_checkpoint_with_other_settings_is_rejected(tmp_path):
         train_module(line, line.loss, OptimizerConfig(5), tmp_path, settings={"width": 2})
     with pytest.raises(BadInput, match="different steps"):
         train_module(line, line.loss, OptimizerConfig(6), tmp_path, settings={"width": 1})
-    remove_checkpoint(tmp_path)
+    (tmp_path / CHECKPOINT_FILE).unlink()
     assert list(tmp_path.iterdir()) == []
     train_module(line, line.loss, OptimizerConfig(6), tmp_path, settings={"width": 2})
 

@@ -203,7 +203,7 @@ def describe_progress(progress: TrainingProgress) -> str:
 
 def _draw_curves(folder: Path) -> bool:
     from eqkin.plots import draw_training_curves
-    from eqkin.training.metrics import METRICS_FILE, read_metrics
+    from eqkin.training.checkpoint import METRICS_FILE, read_metrics
 
     try:
         draw_training_curves(read_metrics(folder / METRICS_FILE), folder)

@@ -73,11 +73,6 @@ class DeviceForest:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of the trees and of the tables of their labels."""
-        return count_tensor_bytes(*vars(self).values())
-
     def get_sizes(self, trees: Tensor) -> Tensor:
         """Return the number of nodes of some trees."""
         return self.offsets[trees + 1] - self.offsets[trees]
@@ -157,11 +152,6 @@ class DeviceForest:
         finally:
             network.train(was_training)
         return torch.cat([torch.zeros(0, network.architecture.dimensions, device=self.device), *parts])
-
-
-def count_tensor_bytes(*values: object) -> int:
-    """Return the bytes of those values that are tensors."""
-    return sum(value.numel() * value.element_size() for value in values if isinstance(value, Tensor))
 
 
 def _build_labels(

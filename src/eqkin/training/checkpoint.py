@@ -1,13 +1,19 @@
-"""The state of a run on disk: arrays in a safetensors file, and `checkpoint.json` with its name and hash.
+"""The folder of a run: its state, and the metrics in `metrics.jsonl`.
+
+The state is arrays in a safetensors file, and `checkpoint.json` with its name and hash.
 
 A save writes the arrays to a new file, replaces `checkpoint.json`, then deletes the files that it no longer names. A
 run that is killed at any time leaves either the old or the new state, and at worst a file that the next save deletes.
+
+Each line of the metrics is a record with a step. A kill or a power failure may leave an incomplete line, which readers
+skip.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,17 +27,17 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.storage import WriterLock, write_file
+from eqkin.storage import WriterLock, delete_unused_files, write_file
 
 FORMAT = "eqkin-checkpoint"
 VERSION = 1
-CHECKPOINT_FILE = "checkpoint.json"
+CHECKPOINT_FILE, METRICS_FILE = "checkpoint.json", "metrics.jsonl"
 
 Arrays = dict[str, npt.NDArray[Any]]
+MetricsRecord = dict[str, Any]
 
 _ARRAYS_PATTERN = re.compile(r"checkpoint-\d+(-again)?\.safetensors")
-# temporary files of `write_file`
-_TEMPORARY_PATTERN = re.compile(rf"\.({re.escape(CHECKPOINT_FILE)}|{_ARRAYS_PATTERN.pattern})\.\d+\.tmp")
+_OWN_FILES = re.compile(rf"{re.escape(CHECKPOINT_FILE)}|{_ARRAYS_PATTERN.pattern}")
 _DTYPE_KINDS = "biuf"  # of arrays: bool, integers, floats
 _REMEDY = f"restore the run's folder from a copy, or delete its {CHECKPOINT_FILE} to start again"
 
@@ -137,15 +143,6 @@ def unpack_checkpoint(packed: bytes) -> Checkpoint:
     return Checkpoint(load(packed[end:]), json.loads(packed[8:end]))
 
 
-def remove_checkpoint(folder: Path) -> None:
-    """Delete the run's state, if there is one; raises `StorageFailed`."""
-    try:
-        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
-    except OSError as error:
-        raise StorageFailed(f"{folder / CHECKPOINT_FILE}: could not be deleted ({error.strerror or error})") from error
-    _delete_unused_files(folder, None)
-
-
 def _pack_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """Return the content of a safetensors file."""
     plain: Arrays = {}
@@ -204,6 +201,76 @@ def _read_manifest(folder: Path) -> _CheckpointManifest | None:
 def _delete_unused_files(folder: Path, keep: str | None) -> None:
     """Delete array files other than `keep`, and temporary files of killed runs."""
     with suppress(OSError):  # they take space but do no harm
-        for path in list(folder.iterdir()):
-            if path.name != keep and (_ARRAYS_PATTERN.fullmatch(path.name) or _TEMPORARY_PATTERN.fullmatch(path.name)):
-                path.unlink()
+        delete_unused_files(folder, {CHECKPOINT_FILE, keep or ""}, _OWN_FILES)
+
+
+class MetricsFile:
+    """The metrics of one run; only that run writes them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Append a record as one line, which other processes can read at once; raises `StorageFailed`.
+
+        A record needs an integer `step`; other values may be JSON values or numbers of numpy and torch. NaN and
+        infinity are written as Python's `json` does.
+        """
+        if not _is_step(record.get("step")):
+            raise BadInput(f"a metrics record needs a step, an integer, not {record.get('step')!r}")
+        try:
+            line = json.dumps(dict(record), default=_to_python_number).encode() + b"\n"
+        except (TypeError, ValueError, RecursionError) as error:
+            raise BadInput(f"a metrics record must be JSON ({error})") from error
+        try:
+            with self.path.open("a+b", buffering=0) as file:
+                if file.seek(0, os.SEEK_END):
+                    file.seek(-1, os.SEEK_END)
+                    if file.read(1) != b"\n":
+                        line = b"\n" + line  # after an incomplete line
+                while line:
+                    line = line[file.write(line) :]
+        except OSError as error:
+            raise StorageFailed(f"{self.path}: could not be written ({error.strerror or error})") from error
+
+    def rewind(self, step: int) -> None:
+        """Drop the records after `step`, and incomplete lines, atomically; raises `StorageFailed`."""
+        content = _read_content(self.path)
+        kept = b"".join(line + b"\n" for line, record in _iter_records(content) if record["step"] <= step)
+        if kept != content:
+            write_file(self.path, kept)
+
+
+def read_metrics(path: Path) -> list[MetricsRecord]:
+    """Return all records in the order in which they were written; none without a file. Raises `StorageFailed`."""
+    return [record for _, record in _iter_records(_read_content(path))]
+
+
+def _read_content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise StorageFailed(f"{path}: could not be read ({error.strerror or error})") from error
+
+
+def _iter_records(content: bytes) -> Iterator[tuple[bytes, MetricsRecord]]:
+    """Iterate over the lines that contain a record, and their records."""
+    for line in content.split(b"\n"):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(record, dict) and _is_step(record.get("step")):
+            yield line, record
+
+
+def _is_step(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _to_python_number(value: Any) -> Any:
+    if getattr(value, "ndim", None) == 0:
+        return value.item()
+    raise TypeError(f"{value!r} is not a number")

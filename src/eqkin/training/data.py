@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from eqkin.sources.files import ByteStream, open_zstd
 from eqkin.storage import write_stream
 from eqkin.training.text import ContextWords, pack_strings, unpack_strings
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.forest import Array
+from eqkin.trees.forest import Array, iter_blocks
 
 Numbers = npt.NDArray[np.int32]
 Integers = npt.NDArray[np.int64]
@@ -157,14 +156,10 @@ class Corpus:
         kept = np.zeros(len(self.papers), bool)
         kept[np.asarray(papers, np.int64)] = True
         trees = kept[self.paper]
-        nodes = np.repeat(trees, self.forest.sizes)
-        tag, attribute, text, n_children = (getattr(self.forest, name)[nodes] for name in _NODE_ARRAYS)
-        offsets = np.concatenate(([0], np.cumsum(self.forest.sizes[trees])))
-        tags, attributes, texts = self.forest.tags, self.forest.attributes, self.forest.texts
         position = np.cumsum(kept) - 1
         section = self.section[trees]
         return Corpus(
-            forest=Forest(tags, attributes, texts, tag, attribute, text, n_children, offsets).canonicalise(),
+            forest=self.forest.select(np.flatnonzero(trees)).canonicalise(),
             section=_number_groups(np.flatnonzero(np.diff(section)) + 1, len(section)),
             paper=position[self.paper[trees]].astype(np.int32),
             papers=[self.papers[i] for i in np.flatnonzero(kept)],
@@ -311,47 +306,18 @@ def _sort_edges(pairs: Integers, papers: int) -> Numbers:
 
 
 def _gather_trees(segments: list[tuple[int, Forest]], trees: Integers) -> Forest:
-    """Build a canonical forest of the trees with these numbers, in this order; raises `CorruptData`.
-
-    Works on whole arrays, without a loop over trees or nodes.
-    """
-    sizes = np.zeros(len(trees), np.int64)
-    parts: list[tuple[Forest, Integers, Integers]] = []  # segment, its selected trees, and their new positions
+    """Build a canonical forest of the trees with these numbers, in this order; raises `CorruptData`."""
+    builder, count = ForestBuilder(), 0
+    place = np.full(len(trees), -1)  # of each tree in the builder
     for first, segment in segments:
         _check_trees(segment)
         here = np.flatnonzero((trees >= first) & (trees < first + len(segment)))
-        parts.append((segment, trees[here] - first, here))
-        sizes[here] = segment.sizes[trees[here] - first]
-    if not sizes.all():
+        builder.add_forest(segment.select(trees[here] - first))
+        place[here] = count + np.arange(len(here))
+        count += len(here)
+    if (place < 0).any():
         raise CorruptData("an equation's tree is in no forest file")
-    offsets = np.concatenate(([0], np.cumsum(sizes)))
-    strings = {  # number of each string in the new forest
-        name: {
-            s: i for i, s in enumerate(sorted(set(chain.from_iterable(getattr(part, name) for _, part in segments))))
-        }
-        for name in _STRING_ARRAYS
-    }
-    new = {
-        name: np.empty(offsets[-1], np.min_scalar_type(len(index)))
-        for name, index in zip(("tag", "attribute", "text"), strings.values(), strict=True)
-    }
-    n_children = np.empty(offsets[-1], np.result_type(np.uint8, *(segment.n_children for _, segment in segments)))
-    for segment, chosen, here in parts:
-        source = _expand_ranges(segment.offsets[:-1][chosen], sizes[here])
-        target = _expand_ranges(offsets[:-1][here], sizes[here])
-        n_children[target] = segment.n_children[source]
-        for (field, values), (name, index) in zip(new.items(), strings.items(), strict=True):
-            renumbered = np.array([index[string] for string in getattr(segment, name)], values.dtype)
-            values[target] = renumbered[getattr(segment, field)[source]]
-    tags, attributes, texts = (list(index) for index in strings.values())
-    tag, attribute, text = new.values()
-    return Forest(tags, attributes, texts, tag, attribute, text, n_children, offsets).canonicalise()
-
-
-def _expand_ranges(starts: Integers, sizes: Integers) -> Integers:
-    """Return the numbers `starts[i] .. starts[i] + sizes[i] - 1` for all i, one range after the other."""
-    before = np.cumsum(sizes) - sizes
-    return np.repeat(starts - before, sizes) + np.arange(sizes.sum())
+    return builder.build().select(place).canonicalise()
 
 
 def _check_trees(forest: Forest) -> None:
@@ -361,13 +327,11 @@ def _check_trees(forest: Forest) -> None:
         raise CorruptData("forest: offsets do not fit the nodes")
     if {len(forest.attribute), len(forest.text), len(forest.n_children)} != {nodes}:
         raise CorruptData("forest: arrays differ in length")
-    cuts = np.unique(np.append(np.searchsorted(offsets, np.arange(0, nodes, _CHECK_NODES)), len(forest)))
-    for start, end in zip(cuts[:-1], cuts[1:], strict=True):
-        part = slice(int(offsets[start]), int(offsets[end]))
+    for trees, part in iter_blocks(offsets, _CHECK_NODES):
         Forest(
             forest.tags, forest.attributes, forest.texts,
             forest.tag[part], forest.attribute[part], forest.text[part], forest.n_children[part],
-            offsets[start : end + 1] - offsets[start],
+            offsets[trees.start : trees.stop + 1] - part.start,
         ).validate()  # fmt: skip
 
 

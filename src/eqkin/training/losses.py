@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eqkin.training.augmentation import NodeMask
-from eqkin.training.batches import count_tensor_bytes
 from eqkin.training.distributed import BATCH_GROUPS, SINGLE_PROCESS, ProcessGroup, select_rows
 from eqkin.training.randomness import RandomStream
 from eqkin.training.text import ContextWords
@@ -261,11 +260,6 @@ class TermTables:
     def __len__(self) -> int:
         return len(self._column)
 
-    @property
-    def bytes(self) -> int:
-        """Bytes of the tables."""
-        return count_tensor_bytes(self._column, self._value)
-
     def to_dense(self, trees: Tensor, dtype: torch.dtype) -> Tensor:
         """Return the vectors of some trees, (trees, 2^14).
 
@@ -379,11 +373,6 @@ class WordTables:
         weight = np.where(real, idf[word] if self.vocabulary else np.float32(0), np.float32(0))
         self.word = torch.from_numpy(word.astype(np.int32)).to(device)  # (trees, max_words)
         self.weight = torch.from_numpy(weight.astype(np.float16)).to(device)  # 0 for padding
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the tables."""
-        return count_tensor_bytes(self.word, self.weight)
 
 
 def select_heaviest(offsets: Integers, weight: Floats, width: int) -> tuple[Integers, npt.NDArray[np.bool_]]:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from eqkin.encoder.torch_network import build_network
 from eqkin.errors import BadInput
 from eqkin.training.augmentation import Augmentation, Masking, NodeMask, Renaming
-from eqkin.training.batches import DeviceBatch, DeviceForest, count_tensor_bytes
+from eqkin.training.batches import DeviceBatch, DeviceForest
 from eqkin.training.config import Recipe
 from eqkin.training.data import Corpus
 from eqkin.training.distributed import BATCH_GROUPS, SINGLE_PROCESS, LocalBatch, ProcessGroup, select_rows
@@ -26,7 +26,7 @@ from eqkin.training.losses import (
     WordLoss,
     WordTables,
 )
-from eqkin.training.sampling import NeighbourSampler, TripletSampler, find_structural_neighbours
+from eqkin.training.sampling import TripletSampler, find_structural_neighbours
 from eqkin.trees import Vocabulary
 
 
@@ -35,13 +35,8 @@ class TrainingData:
     """The data that a recipe needs on the device."""
 
     forest: DeviceForest
-    sampler: TripletSampler | NeighbourSampler
+    sampler: TripletSampler
     teachers: Teachers | None = None  # only for the loss "kin"
-
-    @property
-    def bytes(self) -> int:
-        """Bytes on the device."""
-        return self.forest.bytes + self.sampler.bytes + (self.teachers.bytes if self.teachers else 0)
 
 
 @dataclass(frozen=True)
@@ -51,11 +46,6 @@ class Teachers:
     paper: Tensor  # (trees,) paper of each tree
     terms: TermTables
     words: WordTables | None  # None if the corpus has no words, or the recipe does not use them
-
-    @property
-    def bytes(self) -> int:
-        """Bytes on the device."""
-        return count_tensor_bytes(self.paper) + self.terms.bytes + (self.words.bytes if self.words else 0)
 
 
 def build_training_data(
@@ -84,9 +74,8 @@ def build_training_data(
     words = None
     if recipe.words_weight and corpus.words is not None and len(corpus.words.word):
         words = WordTables(corpus.words, device)
-    neighbours = find_structural_neighbours(terms, paper, group)
-    sampler_with_neighbours = NeighbourSampler(sampler, neighbours, seed=recipe.seed)
-    return TrainingData(forest, sampler_with_neighbours, Teachers(paper, terms, words))
+    sampler.structural_neighbours = find_structural_neighbours(terms, paper, group)
+    return TrainingData(forest, sampler, Teachers(paper, terms, words))
 
 
 class Objective(nn.Module):

@@ -19,20 +19,71 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from eqkin.encoder.model import Model
+from eqkin.encoder.torch_network import TreeNetwork
 from eqkin.errors import BadInput
-from eqkin.statistics import RankingScore
-from eqkin.training.checkpoint import Checkpoint, load_checkpoint, lock_run, pack_checkpoint, unpack_checkpoint
+from eqkin.statistics import RankingScore, score_ranking
+from eqkin.training.batches import DeviceForest
+from eqkin.training.checkpoint import (
+    METRICS_FILE,
+    Checkpoint,
+    MetricsFile,
+    load_checkpoint,
+    lock_run,
+    pack_checkpoint,
+    read_metrics,
+    unpack_checkpoint,
+)
 from eqkin.training.config import LoggingConfig, Recipe, choose_device
 from eqkin.training.data import Corpus
 from eqkin.training.distributed import SINGLE_PROCESS, ProcessGroup
-from eqkin.training.metrics import METRICS_FILE, HeldOutEvaluator, MetricsFile, read_metrics
 from eqkin.training.notations import add_notations
 from eqkin.training.objective import build_training_data
+from eqkin.training.sampling import TripletSampler
 from eqkin.training.trainer import RecipeTrainer, TrainingProgress
 from eqkin.trees import Vocabulary
 
 MODEL_FOLDER = "model"
+
+
+class HeldOutEvaluator:
+    """Computes the ranking score on held-out papers (paper, sections 5 and 6).
+
+    Triples are drawn from the held-out papers as in training. One is ranked correctly if the anchor is more similar
+    (inner product of the embeddings) to its partner than to the negative.
+
+    Args:
+        corpus: The held-out papers.
+        vocabulary: The vocabulary of the network.
+        recipe: Which contexts count as related.
+        device: Where to compute.
+
+    Raises:
+        BadInput: No triple can be drawn from the papers.
+    """
+
+    def __init__(self, corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, device: torch.device) -> None:
+        self._paper = corpus.paper
+        self._forest = DeviceForest(corpus.forest, vocabulary, device)
+        try:
+            self._sampler = TripletSampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device)
+        except BadInput as error:
+            raise BadInput(
+                f"the {len(corpus.papers):,} held-out papers are too few for an evaluation ({error}): "
+                "hold out more, or choose others with another split_seed"
+            ) from error
+
+    def score(self, network: TreeNetwork, triples: int) -> RankingScore:
+        """Return the ranking score on the first `triples` of a fixed sequence of triples, with its interval."""
+        zero = torch.zeros(1, 1, dtype=torch.int64, device=self._forest.device)
+        drawn = self._sampler.draw(zero, triples).concatenate().view(3, triples)
+        trees, index = torch.unique(drawn, return_inverse=True)
+        anchor, partner, negative = self._forest.embed(network, trees)[index]
+        papers = self._paper[drawn.T.cpu().numpy()]
+        positive, against = ((anchor * other).sum(1).cpu().numpy() for other in (partner, negative))
+        return score_ranking(positive, against, papers)
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ import torch
 from torch import Tensor
 
 from eqkin.errors import BadInput
-from eqkin.training.batches import count_tensor_bytes
 from eqkin.training.config import CONTEXT_KINDS, NOTATIONS
 from eqkin.training.data import Corpus
 from eqkin.training.distributed import SINGLE_PROCESS, ProcessGroup
@@ -69,9 +68,14 @@ class TripletSampler:
         balance: 0: papers are equally likely; 1: works are equally likely.
         notations_share: Fraction of the triplets from papers made by `build_notations`, if there are any.
 
+    Attributes:
+        structural_neighbours: (trees, any number) those of each tree, which replace random negatives; or None.
+
     Raises:
         BadInput: No equation has a partner of any of these kinds.
     """
+
+    structural_neighbours: Tensor | None = None
 
     def __init__(
         self,
@@ -114,13 +118,8 @@ class TripletSampler:
         self._paper, self._section = self._put_on_device(corpus.paper), self._put_on_device(corpus.section)
         self._paper_start, self._section_start = self._put_on_device(paper_start), self._put_on_device(section_start)
         self._neighbours, self._neighbour_start = self._put_on_device(neighbours), self._put_on_device(neighbour_start)
-        names = ("anchor", "partner", "cited", "paper", "negative")
+        names = ("anchor", "partner", "cited", "paper", "negative", "kin")
         self._streams = {name: RandomStream(seed, name) for name in names}
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the tables."""
-        return count_tensor_bytes(*vars(self).values())
 
     def _put_on_device(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
@@ -142,6 +141,9 @@ class TripletSampler:
             chosen = first + self._streams["cited"].draw_below((last - first).clamp(min=1), steps, index)
             cited = self._neighbours[chosen.clamp(max=len(self._neighbours) - 1)]
             partner = torch.where(kind == 2, self._draw_from_papers(cited, "partner", steps, index), partner)
+        if self.structural_neighbours is not None:
+            chosen = self._streams["kin"].draw_below(self.structural_neighbours.shape[1], steps, index)
+            return Triplets(anchor, partner, self.structural_neighbours[anchor, chosen].long(), kind)
         other_paper = self._streams["paper"].draw_below(self.papers, steps, index)
         return Triplets(anchor, partner, self._draw_from_papers(other_paper, "negative", steps, index), kind)
 
@@ -149,32 +151,6 @@ class TripletSampler:
         """Draw an equation of each paper."""
         start, end = self._paper_start[paper], self._paper_start[paper + 1]
         return start + self._streams[stream].draw_below(end - start, steps, index)
-
-
-class NeighbourSampler:
-    """Draws anchors and partners like another sampler, and structural neighbours of the anchors as negatives.
-
-    Args:
-        sampler: The other sampler.
-        neighbours: (trees, 16) structural neighbours of each tree.
-        seed: The seed and the step determine the neighbours.
-    """
-
-    def __init__(self, sampler: TripletSampler, neighbours: Tensor, *, seed: int) -> None:
-        self._sampler, self._neighbours, self._stream = sampler, neighbours, RandomStream(seed, "kin")
-        self.shares = sampler.shares
-
-    @property
-    def bytes(self) -> int:
-        """Bytes of the tables."""
-        return self._sampler.bytes + count_tensor_bytes(self._neighbours)
-
-    def draw(self, steps: Tensor, batch: int) -> Triplets:
-        """Draw the triplets of some steps, given as a column of step numbers."""
-        drawn = self._sampler.draw(steps, batch)
-        index = torch.arange(batch, device=self._neighbours.device)[None, :]
-        chosen = self._stream.draw_below(self._neighbours.shape[1], steps, index)
-        return Triplets(drawn.anchor, drawn.partner, self._neighbours[drawn.anchor, chosen].long(), drawn.kind)
 
 
 def find_structural_neighbours(

@@ -27,19 +27,13 @@ from torch import Tensor, nn
 from eqkin.encoder.torch_network import TreeNetwork
 from eqkin.errors import BadInput, LimitReached, TrainingFailed
 from eqkin.statistics import RankingScore
-from eqkin.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from eqkin.training.checkpoint import Checkpoint, MetricsFile, load_checkpoint, save_checkpoint
 from eqkin.training.config import LoggingConfig, OptimizerConfig, Recipe
-from eqkin.training.distributed import (
-    SINGLE_PROCESS,
-    ProcessGroup,
-    count_nodes_per_process,
-    require_single_process,
-)
-from eqkin.training.metrics import MetricsFile
+from eqkin.training.distributed import SINGLE_PROCESS, ProcessGroup, count_nodes_per_process
 from eqkin.training.objective import Objective, TrainingData, build_objective
 from eqkin.training.randomness import make_step_column
 
-_STEPS_AHEAD = 50  # steps between two reads of the losses, each of which waits for the device
+STEPS_AHEAD = 50  # steps between two reads of the losses, each of which waits for the device
 _GPU_STEPS_AHEAD = 256  # the same for batches of triplets, which are drawn as many steps ahead
 _MIN_AVERAGE_UPDATE = 0.005  # smallest weight of the newest weights in an average
 
@@ -90,7 +84,7 @@ class Trainer:
         parts: tuple[str, ...] = ("loss",),
         averaged: nn.Module | None = None,
         batch: int = 1,
-        steps_ahead: int = _STEPS_AHEAD,
+        steps_ahead: int = STEPS_AHEAD,
         group: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
         self.module, self.config, self.parts, self.batch, self.group = module, config, parts, batch, group
@@ -422,47 +416,3 @@ class _GraphRecorder:
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode=mode):
                 function()
         graph.replay()
-
-
-def train_module(
-    module: nn.Module,
-    compute_loss: Callable[[int], Tensor],
-    config: OptimizerConfig,
-    folder: Path | None = None,
-    *,
-    settings: dict[str, Any] | None = None,
-    progress: Callable[[int, int, float], None] | None = None,
-    save_seconds: float = 60.0,
-    steps_ahead: int = _STEPS_AHEAD,
-) -> float:
-    """Train any module in one process: baselines, for example.
-
-    Args:
-        module: The module; changed in place.
-        compute_loss: Returns the loss of a step; see `Trainer`.
-        config: Steps and learning rate.
-        folder: Of checkpoints; an existing one is resumed. None: nothing is saved.
-        settings: JSON values that a checkpoint must agree with.
-        progress: Called from time to time with the steps taken, all steps, and the mean loss since the last call.
-        save_seconds: Between two checkpoints.
-        steps_ahead: Steps between two reads of the loss.
-
-    Returns:
-        The mean loss of the last steps.
-
-    Raises:
-        BadInput: The folder contains a checkpoint with other settings, or torchrun started several processes.
-        TrainingFailed: The loss is NaN or infinite; names the step.
-    """
-    require_single_process("this kind of training")
-    trainer = Trainer(module, compute_loss, config, steps_ahead=steps_ahead)
-    trainer.folder, trainer.identity = folder, {"settings": settings or {}, "steps": config.steps}
-    trainer.logging = LoggingConfig(log_steps=steps_ahead, score_steps=config.steps, save_seconds=save_seconds)
-    if progress is not None:
-        report = progress
-        trainer.on_progress = lambda state: report(state.step, state.steps, state.losses["loss"])
-    saved = load_checkpoint(folder) if folder is not None else None
-    if saved is not None:
-        trainer.resume(saved)
-    trainer.train()
-    return trainer.last_losses.get("loss", float("nan"))

@@ -168,7 +168,9 @@ class ForestBuilder:
         if not len(sizes):
             return
         tag, attribute, text = (
-            np.fromiter((index.setdefault(s, len(index)) for s in strings), np.int64, len(strings))[column]
+            _to_smallest_dtype(
+                np.fromiter((index.setdefault(s, len(index)) for s in strings), np.int64, len(strings)), len(index)
+            )[column]
             for index, strings, column in (
                 (self.tags, tags, columns[0]),
                 (self.attributes, attributes, columns[1]),
@@ -185,7 +187,7 @@ class ForestBuilder:
 
     def build(self) -> Forest:
         """Return the forest of everything added so far."""
-        empty = np.zeros(0, np.int64)
+        empty = np.zeros(0, np.uint8)
         columns = [np.concatenate([empty, *(part[c] for part in self._parts)]) for c in range(4)]
         sizes = np.concatenate([empty, *self._sizes])
         offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
