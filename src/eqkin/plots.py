@@ -75,11 +75,11 @@ def apply_style() -> Iterator[None]:
         yield
 
 
-def render_figure(figure: Figure, form: str, **options: Any) -> bytes:
+def render_figure(figure: Figure, form: str) -> bytes:
     """Return a figure as a PNG or SVG file; equal figures give equal bytes. Call it within `apply_style`."""
     picture = BytesIO()
     metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
-    figure.savefig(picture, format=form, dpi=150, metadata=metadata, **options)
+    figure.savefig(picture, format=form, dpi=150, metadata=metadata)
     return picture.getvalue()
 
 
@@ -203,15 +203,16 @@ def _draw_ranking(axes: Axes, x: Floats, records: Records) -> None:
 
 
 def _draw_curve(axes: Axes, x: Floats, values: Floats, noisy: bool) -> None:
-    curve_x, curve = _thin(x, values)
+    group = -(-len(x) // _MAX_POINTS)
+    curve = values
     if noisy and len(x) > _MARKED_POINTS:
         axes.plot(x, values, color=SERIES[0], alpha=0.3, linewidth=0.6, rasterized=len(x) > _MAX_POINTS)
-        curve = _smooth(curve)
+        curve = _smooth(values)
         visible = np.concatenate([np.nanpercentile(values, [1, 99]), curve])  # an outlier does not flatten the rest
         low, high = np.nanmin(visible), np.nanmax(visible)
         if low < high:
             axes.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
-    axes.plot(curve_x, curve, color=SERIES[0], linewidth=1.5, **_choose_markers(x))
+    axes.plot(x[::group], curve[::group], color=SERIES[0], linewidth=1.5, **_choose_markers(x))
     axes.set_title(f"{curve[np.isfinite(curve)][-1]:,.4g}", fontsize=8, loc="right", color=SERIES[0])
 
 
@@ -235,16 +236,6 @@ def _get_column(records: Records, name: str) -> Floats:
     values = [record.get(name) for record in records]
     numbers = np.array([value if isinstance(value, int | float) else np.nan for value in values], np.float64)
     return np.where(np.isfinite(numbers), numbers, np.nan)
-
-
-def _thin(x: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """Average groups of adjacent points, ignoring NaN, so that at most `_MAX_POINTS` remain."""
-    group = -(-len(x) // _MAX_POINTS)
-    starts = np.arange(0, len(x), group)
-    finite = np.isfinite(values)
-    sums, counts = np.add.reduceat(np.where(finite, values, 0), starts), np.add.reduceat(finite, starts, dtype=np.int64)
-    centres = np.add.reduceat(x, starts) / np.diff([*starts, len(x)])
-    return centres, np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
 def _smooth(values: Floats) -> Floats:

@@ -94,14 +94,13 @@ def compute_incomplete_interval(score: float, colours: int, triples: int, delta:
     return Interval(score, max(0.0, score - width), min(1.0, score + width), delta)
 
 
-def score_ranking(positive: Floats, negative: Floats, papers: Integers, delta: float = 0.05) -> RankingScore:
+def score_ranking(positive: Floats, negative: Floats, papers: Integers) -> RankingScore:
     """Compute the share of triples whose positive pair is more similar than the negative pair, with its interval.
 
     Args:
         positive: (n,) similarities of anchor and positive.
         negative: (n,) similarities of anchor and negative.
         papers: (n, 3) the papers that contain anchor, positive and negative.
-        delta: Probability that the true score is outside the interval.
 
     Returns:
         The score; ties and NaN count as wrong. Without triples the score is NaN and its interval [0, 1].
@@ -111,7 +110,7 @@ def score_ranking(positive: Floats, negative: Floats, papers: Integers, delta: f
         raise BadInput(f"{len(triples)} triples need as many similarities, got {positive.shape} and {negative.shape}")
     score = float(np.mean(positive > negative)) if len(triples) else math.nan
     colours = count_colours(triples)
-    interval = compute_incomplete_interval(score, colours, len(triples), delta)
+    interval = compute_incomplete_interval(score, colours, len(triples))
     return RankingScore(interval, len(triples), colours, len(np.unique(triples)))
 
 
@@ -182,7 +181,6 @@ def bootstrap_mean(
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
-    confidence: float = CONFIDENCE,
 ) -> Score:
     """Compute the mean of a measure over queries, with its bootstrap interval.
 
@@ -192,7 +190,6 @@ def bootstrap_mean(
             do. Clusters are drawn then, each with all of its queries.
         resamples: Number of resamples; the same `seed` draws the same ones for the same number of queries.
         seed: Seed of the draws.
-        confidence: Probability that the interval is made for.
 
     Returns:
         The score; without an interval if there is only one query or cluster.
@@ -211,18 +208,16 @@ def bootstrap_mean(
     if len(numbers) < 2:
         return Score(mean)
     means = [(row @ numbers) / (row @ counts) for row in iter_bootstrap_weights(len(numbers), resamples, seed)]
-    return Score(mean, *compute_percentile_interval(np.concatenate(means), confidence))
+    return Score(mean, *compute_percentile_interval(np.concatenate(means)))
 
 
-def compute_percentile_interval(resampled: npt.ArrayLike, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Compute the interval that holds the middle of a score's resampled values; NaN values are ignored."""
-    if not 0 < confidence < 1:
-        raise BadInput(f"the confidence must be between 0 and 1, such as 0.95, got {confidence}")
+def compute_percentile_interval(resampled: npt.ArrayLike) -> tuple[float, float]:
+    """Compute the 95 % interval that holds the middle of a score's resampled values; NaN values are ignored."""
     values = np.asarray(resampled, np.float64)
     values = values[~np.isnan(values)]
     if not len(values):
         raise BadInput("no resample has a score: there are too few items for an interval")
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(values, [tail, 1 - tail]).tolist()
     return float(low), float(high)
 

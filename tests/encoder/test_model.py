@@ -65,7 +65,7 @@ def test_sum_architecture_json_is_unchanged(folder):
     assert Architecture.from_dict(description) == SMALL
     assert Architecture.from_dict(SMALL_MIX.to_dict()) == SMALL_MIX
     assert Architecture(24, 2, (0, 1), 8, "mix") == SMALL_MIX  # where it means nothing
-    with pytest.raises(ValueError, match="not the shape of a network"):
+    with pytest.raises(ValueError, match="unknown architecture"):
         Architecture.from_dict(description | {"kind": "blend"})
 
 
@@ -116,11 +116,11 @@ def test_digest_distinguishes_models():
         ({"format": "other"}, "format other 1, this eqkin reads eqkin-model 1"),
         ({"version": 2}, "format eqkin-model 2, this eqkin reads eqkin-model 1"),
         ({"architecture": {"width": 24}}, "unknown architecture"),
-        ({"architecture": {"width": 0, "normalised": []}}, "not the shape of a network"),
-        ({"architecture": {"width": "24", "normalised": []}}, "not the shape of a network"),
-        ({"architecture": {"layers": 2, "normalised": [2]}}, "not the shape of a network"),
-        ({"architecture": {"kind": "blend", "normalised": []}}, "not the shape of a network"),
-        ({"architecture": {"kind": ["mix"], "normalised": []}}, "not the shape of a network"),
+        ({"architecture": {"width": 0, "normalised": []}}, "unknown architecture"),
+        ({"architecture": {"width": "24", "normalised": []}}, "unknown architecture"),
+        ({"architecture": {"layers": 2, "normalised": [2]}}, "unknown architecture"),
+        ({"architecture": {"kind": "blend", "normalised": []}}, "unknown architecture"),
+        ({"architecture": {"kind": ["mix"], "normalised": []}}, "unknown architecture"),
         ({"architecture": {"depth": 2, "normalised": [2]}}, "unknown architecture"),
         ({"recipe": None}, "recipe is missing or not a JSON object"),
         ({"sha256": {}}, "the hash of weights.safetensors is missing"),

@@ -61,7 +61,6 @@ class RayExecutor(Executor):
     Args:
         address: of the head (HOST:PORT or ray://HOST:PORT), or "auto" for the cluster on this machine. The default is
             `$RAY_ADDRESS`; if that is not set either, a cluster is started here and stopped at the end.
-        cpus: of a cluster that is started here.
 
     Raises:
         BadInput: Ray is not installed.

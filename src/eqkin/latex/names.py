@@ -20,7 +20,6 @@ from functools import cache
 from eqkin.atlas import load_names
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 
-NAME_SOURCES = ("theorem", "called", "before", "emphasised", "heading", "atlas")
 _MAX_WORDS = 6
 _MAX_CHARACTERS = 60
 _MAX_THEOREM_EQUATIONS = 2
@@ -103,6 +102,13 @@ _BAD_WORDS = frozenset(
     " get gives give given using used use obtain following above below previous last next our their his her my"
     " your see figure fig table section eq eqs chapter appendix e.g i.e etc et al ref respectively".split()
 )
+_LEADING_WORDS = frozenset("the a an so-called famous celebrated well-known usual standard".split())
+_TRAILING_WORDS = frozenset("of for in and the to by with on a an as".split())
+_OPENING = re.compile(
+    r"^(?:of |in |for )?(?:the|an?|our|so-called|famous|celebrated|well[- ]known|general|classical) (?=.)",
+    re.IGNORECASE,
+)
+_NO_LETTER = re.compile(r"[\d=<>{}()\[\]/|_:;,]")
 _CITATION = re.compile(r"\b(?:19|20)\d\d\b|\[\d|\bet al\b|\\cite|\bsee\b|\bcf\b", re.IGNORECASE)
 
 
@@ -165,7 +171,8 @@ def _find_in_context(before: str, after: str) -> Iterator[tuple[str, str]]:
     after = after[:300]
     if not _HINT.search(before[-300:]) and not _HINT.search(after):
         return
-    sentence = _get_last_sentence(before)
+    paragraph = re.split(r"\n\s*\n", before.rstrip())[-1]
+    sentence = re.split(r"(?<=[^A-Z\d][^A-Z])[.!?](?=\s+[A-Z\\])", paragraph)[-1]
     plain = " ".join(to_plain_text(sentence).split())
     opening = re.split(r"(?<=[^A-Z])[.](?: |$)|\n\n", " ".join(to_plain_text(after).split()))[0][:200] + "."
     for called in _CALLED.finditer(plain):
@@ -193,57 +200,20 @@ def _find_in_context(before: str, after: str) -> Iterator[tuple[str, str]]:
             yield name, "emphasised"
 
 
-def _get_last_sentence(latex: str) -> str:
-    paragraph = re.split(r"\n\s*\n", latex.rstrip())[-1]
-    return re.split(r"(?<=[^A-Z\d][^A-Z])[.!?](?=\s+[A-Z\\])", paragraph)[-1]
-
-
 def clean_name(text: str) -> str:
     """Return a phrase as a name, or "" if it is none."""
     if "$" in text or "\\" in text or EQUATION_MARK in text:
         return ""
     text = re.sub(r"^\(([^()]*)\) |\s*\([^()]*\)?", lambda match: f"{match[1]} " if match[1] else "", text)
     text = re.sub(r"^(?:\d+(?:\.\d+)*\.?|[IVX]+\.)\s+", "", " ".join(text.split())).strip(' .,:;"“”()')
-    text = re.sub(
-        r"^(?:of |in |for )?(?:the|an?|our|so-called|famous|celebrated|well[- ]known|general|classical) (?=.)",
-        "",
-        text,
-        flags=re.I,
-    )
+    text = _OPENING.sub("", text)
     words = text.split()
-    while words and words[0].casefold() in (
-        "the",
-        "a",
-        "an",
-        "so-called",
-        "famous",
-        "celebrated",
-        "well-known",
-        "usual",
-        "standard",
-    ):
+    while words and words[0].casefold() in _LEADING_WORDS:
         words = words[1:]
-    while words and words[-1].casefold() in (
-        "of",
-        "for",
-        "in",
-        "and",
-        "the",
-        "to",
-        "by",
-        "with",
-        "on",
-        "a",
-        "an",
-        "as",
-    ):
+    while words and words[-1].casefold() in _TRAILING_WORDS:
         words = words[:-1]
     name = " ".join(words)
-    if (
-        not 1 <= len(words) <= _MAX_WORDS
-        or not 4 <= len(name) <= _MAX_CHARACTERS
-        or re.search(r"[\d=<>{}()\[\]/|_:;,]", name)
-    ):
+    if not 1 <= len(words) <= _MAX_WORDS or not 4 <= len(name) <= _MAX_CHARACTERS or _NO_LETTER.search(name):
         return ""
     if any(word.casefold().strip(".,") in _BAD_WORDS for word in words):
         return ""

@@ -130,7 +130,8 @@ def simplify_characters(text: str) -> str:
     text = "".join(_FRACTIONS.get(c, c) for c in unicodedata.normalize("NFC", text))
     out: list[str] = []
     script = ""  # "^" or "_" while a run of small digits and letters lasts
-    for character in unicodedata.normalize("NFD", text) if _has_accents(text) else text:
+    decomposed = unicodedata.normalize("NFD", text)
+    for character in decomposed if any(mark in _ACCENT_MARKS for mark in decomposed) else text:
         if character in _SCRIPT_CHARACTERS:
             kind, plain = _SCRIPT_CHARACTERS[character]
             sign = "^" if kind == "<super>" else "_"
@@ -149,10 +150,6 @@ def simplify_characters(text: str) -> str:
 
 
 _SPACED_COMMAND = re.compile(r"(?<=[A-Za-z]) $")
-
-
-def _has_accents(text: str) -> bool:
-    return any(mark in _ACCENT_MARKS for mark in unicodedata.normalize("NFD", text))
 
 
 def _simplify_character(character: str) -> str:
@@ -286,7 +283,8 @@ class _Parser:
             if token.text == "/" and product:
                 self._divide(product)
                 continue
-            lacks_operand = not product and _lacks_operand(out)
+            text = "".join(out[-2:]).rstrip()
+            lacks_operand = not product and (not text or text[-1] in "(|[{=+-,;:" or _ends_in_command(text))
             if sign := self._read_sign(token, lacks_operand):
                 flush()
                 out.append((" " if token.spaced else "") + sign)
@@ -366,7 +364,7 @@ class _Parser:
         sign = self.next().text if self.peek().text in ("-", "+") else ""
         first = self._read_factor()
         factors = [first]
-        while first.kind == "big" and not self._ends_product():
+        while first.kind == "big" and not self._ends_product(self.peek()):
             factors.append(self._read_factor())
         stops = first.kind in ("bracket", "function") or (first.kind == "number" and over_number)
         while not stops:
@@ -384,15 +382,10 @@ class _Parser:
         inner = factors[0].inner if len(factors) == 1 else None
         return sign + (inner if inner is not None else _join(factors))
 
-    def _ends_product(self) -> bool:
-        token = self.peek()
+    def _ends_product(self, token: _Token) -> bool:
         is_sign = token.text in _OPERATORS or (token.text in "+-=<>,;:&~/" and token.kind != "word")
-        return (
-            token.kind == "end"
-            or is_sign
-            or self._closes(token, ")")
-            or (token.kind == "command" and token.text[1:] in _SIGN_COMMANDS)
-        )
+        is_sign |= token.kind == "command" and token.text[1:] in _SIGN_COMMANDS
+        return token.kind == "end" or is_sign or self._closes(token, ")")
 
     def _read_factor(self) -> _Factor:
         """Read an operand with its indices, exponents and primes."""
@@ -744,13 +737,8 @@ def _is_operand(token: _Token) -> bool:
     )
 
 
-def _lacks_operand(out: list[str]) -> bool:
-    text = "".join(out[-2:]).rstrip()
-    return not text or text[-1] in "(|[{=+-,;:" or re.search(r"\\[A-Za-z]+$", text) is not None
-
-
 def _ends_in_command(text: str) -> bool:
-    return False if not text else re.search(r"\\[A-Za-z]+$", text) is not None
+    return re.search(r"\\[A-Za-z]+$", text) is not None
 
 
 def _join(factors: list[_Factor]) -> str:

@@ -28,8 +28,6 @@ class Augmentation:
 
     Args:
         transpositions: Mean number per equation.
-        seed: The seed and the step determine the renamings.
-        device: Where to draw.
         share: Fraction of the equations that are renamed.
     """
 
@@ -97,12 +95,7 @@ class NodeMask:
 
 
 class Masking:
-    """Draws the nodes to hide: their features become zero, their position stays.
-
-    Args:
-        share: Probability that a node is hidden.
-        seed: The seed and the step determine the nodes.
-    """
+    """Draws the nodes to hide, each with probability `share`: features become zero, the position stays."""
 
     def __init__(self, share: float, *, seed: int) -> None:
         self._share = share

@@ -40,11 +40,6 @@ class DeviceBatch:
 class DeviceForest:
     """The trees of a forest on a device.
 
-    Args:
-        forest: The trees.
-        vocabulary: Maps their tags, attributes and characters to features.
-        device: Where to store them.
-
     Raises:
         LimitReached: A tree is too large.
     """

@@ -62,24 +62,19 @@ class GraphTower(Tower):
     """The graph network.
 
     Args:
-        forest: The formulas.
-        model: Vocabulary, architecture and initial weights.
         device: Where to compute: in bfloat16 while training on a GPU, otherwise in float32.
-        statistics: Whether batch normalisation uses each batch and updates its running statistics, as in pretraining.
-            If not, those of the model are kept: finetuning may have fewer steps than new ones need to converge.
     """
 
-    def __init__(self, forest: Forest, model: Model, device: torch.device, *, statistics: bool = False) -> None:
+    def __init__(self, forest: Forest, model: Model, device: torch.device) -> None:
         super().__init__()
         self.network = build_network(model.architecture, model.weights).to(device)
         self._forest = DeviceForest(forest, model.vocabulary, device)
         self._sizes = forest.sizes
-        self._statistics = statistics
 
     def train(self, mode: bool = True) -> GraphTower:
-        """Switch training on or off."""
+        """Switch training on or off; running statistics are kept: a few steps are too few for new ones to converge."""
         super().train(mode)
-        self.network.train(mode and self._statistics)
+        self.network.eval()
         return self
 
     def forward(self, formulas: Integers) -> Tensor:

@@ -45,11 +45,7 @@ Floats = npt.NDArray[np.float32]
 
 
 class TripletLoss(nn.Module):
-    """Mean of max(0, margin - <anchor, partner> + <anchor, negative>) over the rows (paper, section 4.2).
-
-    Args:
-        margin: By how much related equations should be more similar than unrelated ones.
-    """
+    """Mean of max(0, margin - <anchor, partner> + <anchor, negative>) over the rows (paper, section 4.2)."""
 
     def __init__(self, margin: float = 1.0) -> None:
         super().__init__()
@@ -75,7 +71,6 @@ class HistogramLoss(nn.Module):
         loss = sum over r of  h-_r (h+_1 + ... + h+_r)
 
     Args:
-        nodes: R.
         mean: Averages a histogram over all processes that share the batch.
     """
 
@@ -84,13 +79,7 @@ class HistogramLoss(nn.Module):
         self.nodes, self._mean = nodes, mean
 
     def forward(self, anchor: Tensor, partner: Tensor, negative: Tensor) -> Tensor:
-        """Return the loss of all positive pairs against all pairs of an anchor and a negative.
-
-        Args:
-            anchor: Embeddings, (batch, dimensions).
-            partner: Embeddings of related equations, row by row.
-            negative: Embeddings of unrelated ones, of the whole batch.
-        """
+        """Return the loss of all pairs of rows against all pairs of an anchor and a negative of the whole batch."""
         positive = compute_histogram((anchor * partner).sum(1), self.nodes)
         against = compute_histogram((anchor @ negative.T).flatten(), self.nodes)
         if self._mean is not None:
@@ -134,9 +123,6 @@ class InfoNCELoss(nn.Module):
 
     where s_ij is the cosine of left side i and right side j. The paper's formula lacks the minus sign, and its
     denominator the right answer (j != i), apparently by mistake. As in the paper, only left sides are queries.
-
-    Args:
-        temperature: tau.
     """
 
     def __init__(self, temperature: float = INFO_NCE_TEMPERATURE) -> None:
@@ -153,9 +139,6 @@ class ContextLoss(nn.Module):
     """InfoNCE over the batch: find the partner, from the same section, paper or citation, among all other equations.
 
     All partners and all other anchors are negatives, except those of the anchor's own paper.
-
-    Args:
-        temperature: Of the cosines.
     """
 
     def __init__(self, temperature: float = CONTEXT_TEMPERATURE) -> None:
@@ -165,15 +148,7 @@ class ContextLoss(nn.Module):
     def forward(
         self, anchor: Tensor, partner: Tensor, anchor_paper: Tensor, partner_paper: Tensor, rows: Tensor | None = None
     ) -> Tensor:
-        """Return the mean over the anchors, or over some of them.
-
-        Args:
-            anchor: Embeddings of length 1, (m, dimensions).
-            partner: Embeddings of related equations, row by row.
-            anchor_paper: (m,) paper of each anchor.
-            partner_paper: (m,) paper of each partner.
-            rows: The anchors to average over; None for all.
-        """
+        """Return the mean over the anchors, or over those in `rows`; partners are related row by row."""
         every = torch.arange(len(anchor), device=anchor.device)
         target = every if rows is None else rows
         query, paper = select_rows(anchor, rows), select_rows(anchor_paper, rows)
@@ -196,9 +171,6 @@ class StructureLoss(nn.Module):
     and Q_i that of the cosines of the embeddings, both with the same temperature:
 
     $$ \ell = \frac{1}{m} \sum_i KL(P_i \| Q_i). $$
-
-    Args:
-        temperature: Of both.
     """
 
     def __init__(self, temperature: float) -> None:
@@ -230,12 +202,6 @@ class TermTables:
     $$ \frac{2c}{c + 1} \sqrt{\ln \frac{1 + n}{1 + d} + 0.1} $$
 
     The tables store the columns and values of the terms with the largest values of each tree.
-
-    Args:
-        forest: The trees, which also determine the document frequencies.
-        device: Where to store the tables.
-        max_terms: Terms stored per tree.
-        part_trees: Trees processed at a time.
     """
 
     def __init__(
@@ -292,11 +258,7 @@ class WordLoss(nn.Module):
     1. Within a batch, each equation must find its words, and the words their equation.
 
     Args:
-        tables: The words around each tree.
-        dimensions: Of the vectors.
-        seed: The seed and the step determine which words are left out.
         group: The processes among which batches are divided.
-        dropout: Fraction of the words that are left out.
     """
 
     def __init__(
@@ -356,13 +318,7 @@ class WordLoss(nn.Module):
 
 
 class WordTables:
-    """The words around all trees of a corpus on a device, as tables of fixed width.
-
-    Args:
-        words: Of the corpus, which also determines the idf weights.
-        device: Where to store the tables.
-        max_words: Words stored per tree, the rarest ones.
-    """
+    """The words around all trees of a corpus on a device, the rarest `max_words` of each."""
 
     def __init__(self, words: ContextWords, device: torch.device, *, max_words: int = MAX_WORDS) -> None:
         self.vocabulary = len(words.vocabulary)

@@ -7,7 +7,6 @@ equations of other papers are their negatives.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,16 +20,13 @@ _MIN_NODES, _MAX_NODES = 8, 90  # of an equation worth rewriting
 _BLOCK_TREES = 2_000  # rewritten at a time
 
 
-def build_notations(
-    corpus: Corpus, recipe: Recipe, on_progress: Callable[[int, int], None] = lambda done, total: None
-) -> Corpus:
+def build_notations(corpus: Corpus, recipe: Recipe) -> Corpus:
     """Rewrite some equations of a corpus; return a corpus of one paper per equation, which comes first in it.
 
     Args:
         corpus: The equations. Those of small papers are as likely as those of large ones.
         recipe: Says how many equations to rewrite (`rewritten`), how often (`notations`), and what share of the
             notations to rename (`notations_renamed`).
-        on_progress: Called with the numbers of equations that are done and of all.
     """
     rng = np.random.default_rng(recipe.seed)
     sizes = corpus.forest.sizes
@@ -52,7 +48,6 @@ def build_notations(
         order = np.argsort(np.concatenate([rewritten, source]), kind="stable")  # each original before its notations
         builder.add_forest(both.build().select(order))
         owner.append(trees[np.concatenate([rewritten, source])[order]])
-        on_progress(first + len(trees), len(chosen))
     equations, first_trees, paper = np.unique(np.concatenate(owner), return_index=True, return_inverse=True)
     papers = [f"notations:{corpus.get_equation_id(int(tree))}" for tree in equations]
     number = paper.astype(np.int32)
@@ -70,10 +65,7 @@ def build_notations(
 def add_notations(corpus: Corpus, recipe: Recipe, folder: Path) -> Corpus:
     """Return a corpus together with notations of its equations, if the recipe asks for them.
 
-    Args:
-        corpus: The equations.
-        recipe: See `build_notations`.
-        folder: Keeps the notations for the next run with the same equations and settings.
+    The folder keeps the notations for the next run with the same equations and settings.
     """
     if not recipe.notations:
         return corpus

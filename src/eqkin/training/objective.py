@@ -82,8 +82,6 @@ class Objective(nn.Module):
     """A network and the losses of a recipe.
 
     Args:
-        recipe: What to learn.
-        data: What to learn from.
         dtype: Precision of the network's products.
         group: The processes among which batches are divided.
     """

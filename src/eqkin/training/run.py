@@ -54,12 +54,6 @@ class HeldOutEvaluator:
     Triples are drawn from the held-out papers as in training. One is ranked correctly if the anchor is more similar
     (inner product of the embeddings) to its partner than to the negative.
 
-    Args:
-        corpus: The held-out papers.
-        vocabulary: The vocabulary of the network.
-        recipe: Which contexts count as related.
-        device: Where to compute.
-
     Raises:
         BadInput: No triple can be drawn from the papers.
     """

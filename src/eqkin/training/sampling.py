@@ -61,10 +61,7 @@ class TripletSampler:
     """Draws triplets from a corpus, on the device that stores its tables.
 
     Args:
-        corpus: The corpus.
         kinds: The kinds of context to use.
-        seed: The seed and the step determine the triplets.
-        device: Where to draw.
         balance: 0: papers are equally likely; 1: works are equally likely.
         notations_share: Fraction of the triplets from papers made by `build_notations`, if there are any.
 
@@ -162,13 +159,8 @@ def find_structural_neighbours(
     """Return the 16 nearest trees of each tree by the cosine of their terms, (trees, 16) int32.
 
     Trees of the same paper, near-duplicates and trees with nothing in common are excluded. If fewer than 16 remain, the
-    nearest one is repeated; if none remains, the tree itself.
-
-    Args:
-        terms: Term vectors of the trees.
-        paper: (trees,) paper of each tree.
-        group: The processes that divide the work; each gets the whole result.
-        block: Trees and candidates that are compared at a time.
+    nearest one is repeated; if none remains, the tree itself. The processes of the group divide the work; each gets the
+    whole result.
     """
     device, count = paper.device, len(paper)
     vectors = _project(terms, device, torch.bfloat16 if device.type == "cuda" else torch.float32)

@@ -92,12 +92,7 @@ class ContextWords:
 
     @classmethod
     def from_library(cls, library: LibraryFiles, equations: Integers) -> ContextWords:
-        """Collect the words around some equations of a library.
-
-        Args:
-            library: The library, within `read_corpus`.
-            equations: (n, 3) paper, section and mark of each, sorted by paper and section.
-        """
+        """Collect the words around equations, (n, 3) paper, section and mark of each, sorted, within `read_corpus`."""
         collector = WordCollector()
         for paper, words in _iter_contexts(library, equations):
             collector.add(paper, words)

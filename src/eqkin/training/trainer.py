@@ -297,11 +297,7 @@ class RecipeTrainer(Trainer):
     """Trains the network of a recipe.
 
     Args:
-        recipe: What to learn.
-        data: What to learn from.
-        compiled: Whether to compile the objective.
         captured: Whether to capture and replay steps as CUDA graphs; both need a GPU.
-        group: The processes that take the steps together.
         get_equation_id: Names a tree in error messages.
         objective: What to minimise; by default that of the recipe.
 

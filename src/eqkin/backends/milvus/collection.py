@@ -61,10 +61,6 @@ class CollectionInfo:
 class MilvusCollection:
     """The two collections of a library. May be shared between threads.
 
-    Args:
-        connection: The server.
-        name: Of the collection of equations.
-
     Raises:
         BadInput: Milvus allows no such name.
     """

@@ -67,13 +67,9 @@ class MilvusConnection:
         import_pymilvus()
 
     def call(self, method: str, collection: str = "", *, seconds: float | None = None, **arguments: Any) -> Any:
-        """Call a method of `pymilvus.MilvusClient`; a collection that is not loaded is loaded first.
+        """Call a method of `pymilvus.MilvusClient` by its name, within a limit of `seconds`.
 
-        Args:
-            method: Its name.
-            collection: The collection it is about, if any.
-            seconds: Time limit.
-            arguments: Further arguments of the method.
+        A collection that is not loaded is loaded first.
 
         Raises:
             NoSuchCollection: the collection does not exist.
@@ -148,11 +144,7 @@ class MilvusConnection:
 
 
 def import_pymilvus() -> Any:
-    """Import the client library, with its log silenced: what went wrong is in the errors that are raised.
-
-    Raises:
-        BadInput: it is not installed.
-    """
+    """Import the client library with its log silenced; raises `BadInput` if it is not installed."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         import pymilvus as module
@@ -166,8 +158,7 @@ def import_pymilvus() -> Any:
 def parse_address(uri: str) -> tuple[str, str, str]:
     """Return an address as pymilvus takes it, as it may be shown (both without password), and `user:password`.
 
-    Raises:
-        BadInput: it is invalid.
+    Raises `BadInput`.
     """
     uri = uri.strip()
     if uri.endswith(".db") and "://" not in uri:

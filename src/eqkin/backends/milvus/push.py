@@ -98,16 +98,9 @@ def push_library(
     progress: Progress | None = None,
     settings: PushSettings = SETTINGS,
 ) -> PushReport:
-    """Push a library into a collection, which is created if it does not exist.
+    """Push a library into a collection, which is created if it does not exist; `progress` is called after every batch.
 
-    Args:
-        library: The library to push; it must be indexed.
-        uri: The server's address.
-        model: Digest of the network that made the library's vectors.
-        collection: Its name; it may also contain papers of other libraries.
-        prune: Also delete papers that are in the collection but not in the library.
-        progress: Called after every batch.
-        settings: Sizes and times.
+    The collection may also contain papers of other libraries; with `prune`, they are deleted.
 
     Raises:
         BadInput: the library is not indexed, or another model or another program made the collection.
@@ -128,12 +121,7 @@ def push_library(
 
 
 def _open_vectors(library: LibraryFiles, model: str) -> VectorFiles:
-    """Open the vectors that a model made of a library, without the nearest-neighbour index.
-
-    Raises:
-        BadInput: the library is not indexed, or with another model.
-        CorruptData: a file is damaged.
-    """
+    """Open the vectors that a model made of a library, without the nearest-neighbour index."""
     folder = library.folder / INDEX_FOLDER
     while True:
         manifest = IndexManifest.load(folder)

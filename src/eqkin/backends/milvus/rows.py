@@ -228,9 +228,7 @@ def truncate(text: str, most: int) -> str:
 def build_expression(filters: Filters, *, substrings: bool = True) -> str:
     """Build the condition on equations that filters express; empty for none.
 
-    Args:
-        filters: Conditions on hits.
-        substrings: Whether the server finds parts of texts: from Milvus 2.4 on.
+    Servers find `substrings`, parts of texts, from Milvus 2.4 on.
 
     Raises:
         BadInput: the filters name a language, or an author and the server cannot find parts of texts.

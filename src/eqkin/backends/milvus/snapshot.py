@@ -356,8 +356,6 @@ class MilvusBackend:
     again.
 
     Args:
-        uri: The server's address, see `eqkin.backends.milvus.connection.MilvusConnection`.
-        collection: Its name.
         model: Digest of the network that embeds queries.
         state_seconds: How long what is known of the collection is taken to be current.
 
