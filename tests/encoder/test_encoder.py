@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eqkin
-from eqkin.encoder import encoder, numpy_network
+from eqkin.encoder import encoder
 from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.encoder import DEFAULT_MODEL, MODELS_FOLDER, Encoder
 from eqkin.encoder.numpy_network import NumpyNetwork
@@ -82,7 +82,7 @@ def test_vectors_do_not_depend_on_chunks_and_blocks(trees, model, nodes, blocks)
     together = one.embed(forest)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NumpyNetwork, "chunk_nodes", nodes)
-        patch.setattr(numpy_network, "BLOCK_NODES", blocks * nodes)
+        patch.setattr(encoder, "BLOCK_NODES", blocks * nodes)
         done = []
         assert one.embed(forest, progress=done.append) == pytest.approx(together, abs=1e-5)
     assert done == sorted(done)

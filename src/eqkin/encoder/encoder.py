@@ -12,13 +12,15 @@ import numpy as np
 
 from eqkin.encoder.architecture import MIX
 from eqkin.encoder.model import DESCRIPTION_FILE, Model
-from eqkin.encoder.numpy_network import Floats, NumpyMixNetwork, NumpySumNetwork, iter_blocks
+from eqkin.encoder.numpy_network import Floats, NumpyMixNetwork, NumpySumNetwork
 from eqkin.errors import BadInput, CorruptData
 from eqkin.trees import Forest, ForestBuilder
+from eqkin.trees.forest import iter_blocks
 
 if TYPE_CHECKING:
     from eqkin.mathml.converter import Converter
 
+BLOCK_NODES = 65_536  # nodes whose labels and outputs are computed together
 MODELS_FOLDER = Path(__file__).parent / "models"  # bundled models, by name
 MODEL_NAMES = ("eqkin", "paper")
 DEFAULT_MODEL = next(
@@ -129,7 +131,10 @@ class Encoder:
             CorruptData: The arrays of the forest do not describe trees.
         """
         vectors = np.empty((len(forest), self.dimensions), np.float32)
-        for trees, part in iter_blocks(forest):
+        for trees, _ in iter_blocks(forest.offsets, BLOCK_NODES):  # which fit into memory with their node vectors
+            is_whole = trees == slice(0, len(forest))
+            part = forest if is_whole else forest.select(np.arange(trees.start, trees.stop))
+            part.validate()
             vectors[trees] = self._network.embed(part)
             if progress:
                 progress(trees.stop)

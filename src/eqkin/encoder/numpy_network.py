@@ -8,9 +8,10 @@ sibling groups of equal size are contiguous, so that sums over children are sums
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,9 @@ import numpy.typing as npt
 from eqkin.encoder.architecture import NORM_EPSILON, SQUARE_EPSILON, compute_sinusoids
 from eqkin.encoder.model import Model
 from eqkin.trees import Forest
-from eqkin.trees.vocabulary import Vocabulary, to_dense
+from eqkin.trees.forest import iter_blocks
+from eqkin.trees.vocabulary import Vocabulary, find_labels, to_dense
 
-BLOCK_NODES = 65_536  # nodes whose labels and outputs are computed together
 _PADDING_COLUMNS = 16  # after the columns of the multiplied vectors; the first one carries the bias
 _INFINITY = np.float32(np.inf)
 _MIN_LENGTH = np.float32(1e-12)
@@ -28,29 +29,6 @@ _MIN_LENGTH = np.float32(1e-12)
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 Weights = dict[str, npt.NDArray[np.float64]]
-
-
-def iter_blocks(forest: Forest) -> Iterator[tuple[slice, Forest]]:
-    """Iterate over a forest in parts that fit into memory together with their node vectors: slice and sub-forest.
-
-    Raises:
-        CorruptData: The arrays do not describe trees.
-    """
-    for trees in iter_tree_slices(forest.sizes, BLOCK_NODES):
-        is_whole = trees == slice(0, len(forest))
-        part = forest if is_whole else forest.select(np.arange(trees.start, trees.stop))
-        part.validate()
-        yield trees, part
-
-
-def iter_tree_slices(sizes: Integers, max_nodes: int) -> Iterator[slice]:
-    """Iterate over slices of consecutive trees with at most `max_nodes` nodes, or a single larger tree."""
-    ends, start = np.cumsum(sizes), 0
-    while start < len(sizes):
-        limit = max_nodes + (int(ends[start - 1]) if start else 0)
-        stop = max(start + 1, int(np.searchsorted(ends, limit, "right")))
-        yield slice(start, stop)
-        start = stop
 
 
 @dataclass(frozen=True)
@@ -140,7 +118,7 @@ class NumpyNetwork(ABC):
         buffers = Buffers(self._find_largest_chunk(forest), self.width)
         table, label = self._embed_labels(forest)
         first_child = forest.compute_first_child()
-        for trees in iter_tree_slices(forest.sizes, self.chunk_nodes):
+        for trees, _ in iter_blocks(forest.offsets, self.chunk_nodes):
             layout = NodeLayout.from_forest(forest, trees, first_child)
             nodes = buffers.nodes[: len(layout.order)]
             chunk_label = label[forest.offsets[trees.start] : forest.offsets[trees.stop]]
@@ -163,12 +141,7 @@ class NumpyNetwork(ABC):
 
     def _embed_labels(self, forest: Forest) -> tuple[Floats, Integers]:
         """Return the first layer's W f + b of each distinct label (tag, attributes, text), and each node's label."""
-        code = forest.tag.astype(np.int64) * len(forest.attributes) + forest.attribute
-        code = code * len(forest.texts) + forest.text
-        _, example, label = np.unique(code, return_index=True, return_inverse=True)
-        tag, attribute, text = forest.tag[example], forest.attribute[example], forest.text[example]
-        no_children, offsets = np.zeros(len(example), np.uint8), np.arange(len(example) + 1)  # trees of one node
-        labels = Forest(forest.tags, forest.attributes, forest.texts, tag, attribute, text, no_children, offsets)
+        labels, label = find_labels(forest)
         features = to_dense(self.vocabulary.extract_features(labels)).astype(np.float32)
         return features @ self._first + self._first_bias, label
 
@@ -191,7 +164,7 @@ class NumpySumNetwork(NumpyNetwork):
         for layer in range(model.architecture.layers):
             weight, bias = weights[f"layers.{layer}.weight"], weights[f"layers.{layer}.bias"]
             if layer in model.architecture.normalised:
-                scale, shift = _fold_norm(weights, layer)
+                scale, shift = fold_norm(weights, layer)
                 weight, bias = weight * scale, bias + weight @ shift
             self._layers.append(_to_float32(np.vstack((weight.T, bias))))
         soft_norm = weights["soft_norm.mean"] + weights["soft_norm.deviation"]
@@ -238,7 +211,7 @@ class NumpyMixNetwork(NumpyNetwork):
     def _prepare(self, model: Model, weights: Weights) -> None:
         self._layers = []
         for layer in range(model.architecture.layers):
-            scale, shift = _fold_norm(weights, layer)
+            scale, shift = fold_norm(weights, layer)
             weight = weights[f"layers.{layer}.weight"].T * scale
             self._layers.append((_to_float32(weights[f"layers.{layer}.mix"]), _to_float32(np.vstack((weight, shift)))))
         self._output, self._output_bias = _to_float32(weights["output.weight"].T), _to_float32(weights["output.bias"])
@@ -299,7 +272,7 @@ def _rectify(array: Floats, out: Floats) -> None:
     np.clip(array, np.float32(0), _INFINITY, out=out)
 
 
-def _fold_norm(weights: Weights, layer: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def fold_norm(weights: Mapping[str, npt.NDArray[Any]], layer: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return the scale and the shift that are equivalent to the batch normalisation of a layer."""
     norm = {name: weights[f"layers.{layer}.norm.{name}"] for name in ("weight", "bias", "mean", "variance")}
     scale = norm["weight"] / np.sqrt(norm["variance"] + NORM_EPSILON)

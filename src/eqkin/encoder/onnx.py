@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.encoder.architecture import FEATURES, MIX, NORM_EPSILON, SQUARE_EPSILON
+from eqkin.encoder.architecture import FEATURES, MIX, SQUARE_EPSILON
 from eqkin.encoder.model import Model
+from eqkin.encoder.numpy_network import fold_norm
 from eqkin.errors import BadInput
 from eqkin.storage import write_file
 from eqkin.trees import Forest, Vocabulary
@@ -132,10 +133,8 @@ class _GraphBuilder:
 
     def normalise(self, x: str, layer: int) -> str:
         """Batch normalisation with the statistics of the training."""
-        norm = {name: self.weights[f"layers.{layer}.norm.{name}"] for name in ("weight", "bias", "mean", "variance")}
-        scale = norm["weight"] / np.sqrt(norm["variance"] + NORM_EPSILON)
-        shifted = self.add("Mul", x, self.hold(scale))
-        return self.add("Add", shifted, self.hold(norm["bias"] - norm["mean"] * scale))
+        scale, shift = fold_norm(self.weights, layer)
+        return self.add("Add", self.add("Mul", x, self.hold(scale)), self.hold(shift))
 
     def give_positions(self) -> str:
         """The learned multiple of sin and cos of the position, alternating."""

@@ -161,9 +161,7 @@ def _find_packages(texts: list[str]) -> list[str]:
 
 
 # chapters of one work come one after the other and share their preamble and styles
-@lru_cache(maxsize=8)
-def _find_preamble_definitions(preamble: str) -> list[Definition]:
-    return find_definitions(preamble)
+_find_preamble_definitions = lru_cache(maxsize=8)(find_definitions)
 
 
 @lru_cache(maxsize=8)

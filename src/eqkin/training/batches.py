@@ -21,8 +21,8 @@ from eqkin.errors import LimitReached
 from eqkin.limits import LIMITS
 from eqkin.training.augmentation import NodeMask, Renaming
 from eqkin.trees import Forest, Vocabulary
-from eqkin.trees.forest import Array
-from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, to_dense
+from eqkin.trees.forest import Array, iter_blocks
+from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, find_labels, to_dense
 
 EMBEDDING_NODES = {"cuda": 200_000, "cpu": 4_000}  # nodes per batch when embedding
 _FIRST_CHARACTER = TAG_SLOTS + ATTRIBUTE_SLOTS
@@ -125,14 +125,9 @@ class DeviceForest:
 
     def iter_batches(self, trees: Tensor) -> Iterator[DeviceBatch]:
         """Iterate over some trees in order, in batches that suit the device."""
-        ends = self.get_sizes(trees).cumsum(0).cpu().numpy()
-        room = EMBEDDING_NODES[self.device.type]
-        first = done = 0
-        while first < len(trees):
-            last = max(int(np.searchsorted(ends, done + room, side="right")), first + 1)
-            nodes = torch.arange(int(ends[last - 1]) - done, device=self.device)
-            yield self.collate(trees[first:last], nodes)
-            first, done = last, int(ends[last - 1])
+        offsets = np.append(0, self.get_sizes(trees).cumsum(0).cpu().numpy())
+        for part, nodes in iter_blocks(offsets, EMBEDDING_NODES[self.device.type]):
+            yield self.collate(trees[part], torch.arange(nodes.stop - nodes.start, device=self.device))
 
     @torch.no_grad()
     def embed(self, network: TreeNetwork, trees: Tensor | None = None) -> Tensor:
@@ -153,15 +148,8 @@ def _build_labels(
     forest: Forest, vocabulary: Vocabulary
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Return the label of each node, and for each label its features, masking classes, and whether it is an `<mi>`."""
-    texts, attributes = max(len(forest.texts), 1), max(len(forest.attributes), 1)
-    code = (forest.tag.astype(np.int64) * attributes + forest.attribute) * texts + forest.text
-    distinct, label = np.unique(code, return_inverse=True)
-    tag = distinct // (texts * attributes)
-    single_nodes = Forest(
-        forest.tags, forest.attributes, forest.texts, tag, distinct // texts % attributes, distinct % texts,
-        np.zeros(len(distinct), np.int64), np.arange(len(distinct) + 1),
-    )  # fmt: skip
-    features = vocabulary.extract_features(single_nodes)
+    labels, label = find_labels(forest)
+    features = vocabulary.extract_features(labels)
     targets = np.stack(
         [
             features.tag.astype(np.int64),
@@ -171,7 +159,7 @@ def _build_labels(
         axis=1,
     )
     identifier = np.array([name == "mi" for name in forest.tags], bool)
-    return label, to_dense(features), targets, identifier[tag] if len(tag) else np.zeros(0, bool)
+    return label, to_dense(features), targets, identifier[labels.tag] if len(labels) else np.zeros(0, bool)
 
 
 def _find_first_slots(slots: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], none: int) -> npt.NDArray[np.int64]:

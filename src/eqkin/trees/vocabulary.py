@@ -93,6 +93,16 @@ def to_dense(features: NodeFeatures) -> npt.NDArray[np.int16]:
     return counts
 
 
+def find_labels(forest: Forest) -> tuple[Forest, npt.NDArray[np.int64]]:
+    """Return the distinct labels of nodes (tag, attributes, text) as trees of one node each, and each node's label."""
+    texts, attributes = max(len(forest.texts), 1), max(len(forest.attributes), 1)
+    code = (forest.tag.astype(np.int64) * attributes + forest.attribute) * texts + forest.text
+    distinct, label = np.unique(code, return_inverse=True)
+    columns = distinct // (texts * attributes), distinct // texts % attributes, distinct % texts
+    no_children, offsets = np.zeros(len(distinct), np.uint8), np.arange(len(distinct) + 1)
+    return Forest(forest.tags, forest.attributes, forest.texts, *columns, no_children, offsets), label
+
+
 def count_symbols(forests: Iterable[Forest]) -> tuple[Counter[str], Counter[str], Counter[str]]:
     """Count the occurrences of each tag, attribute and character."""
     tags, attributes, characters = Counter[str](), Counter[str](), Counter[str]()
