@@ -65,7 +65,7 @@ def test_sum_architecture_json_is_unchanged(folder):
     assert Architecture.from_dict(description) == SMALL
     assert Architecture.from_dict(SMALL_MIX.to_dict()) == SMALL_MIX
     assert Architecture(24, 2, (0, 1), 8, "mix") == SMALL_MIX  # where it means nothing
-    with pytest.raises(ValueError, match="unknown architecture"):
+    with pytest.raises(ValueError, match="not the shape"):
         Architecture.from_dict(description | {"kind": "blend"})
 
 
