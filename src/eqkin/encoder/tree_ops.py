@@ -284,7 +284,7 @@ def _compute_tree_moments_gradient(
     x, tree, offsets = ctx.saved_tensors
     real = torch.arange(tree.shape[0], device=tree.device) < offsets[-1]
     sizes = offsets.diff()[:, None]
-    spread: Tensor | float = 0.0 if of_mean is None else (of_mean / sizes)[tree]
+    spread = torch.zeros_like(x) if of_mean is None else (of_mean / sizes)[tree]
     if of_square is not None:
         spread = spread + 2 * x * (of_square / sizes)[tree]
     return torch.where(real[:, None], spread, 0.0).to(x.dtype), None, None
