@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from eqkin.training.config import RECIPES
 from eqkin.training.sampling import TripletSampler
-from eqkin.training.trainer import train_module
 from eqkin.trees import Vocabulary
 from eqkin.trees.forest import compute_preorder
 from eqkin.trees.mathml import to_node
+from reproduce.training import train_module
 from reproduce.transformer import (
     TransformerNetwork,
     TransformerObjective,

@@ -68,7 +68,6 @@ def test_checkpoint_with_other_settings_is_rejected(tmp_path):
     with pytest.raises(BadInput, match="different steps"):
         train_module(line, line.loss, OptimizerConfig(6), tmp_path, settings={"width": 1})
     (tmp_path / CHECKPOINT_FILE).unlink()
-    assert list(tmp_path.iterdir()) == []
     train_module(line, line.loss, OptimizerConfig(6), tmp_path, settings={"width": 2})
 
 
