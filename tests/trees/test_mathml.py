@@ -55,7 +55,7 @@ RENDER = """((json) => JSON.stringify(JSON.parse(json).map((latex) => katex.rend
 def check_both_ways(converter, formulas, packages=None, macros=None):
     """Check that converted trees equal those parsed from KaTeX's markup with the same macros."""
     conversion = convert_formulas(converter, formulas, packages, macros)
-    pages = json.loads(converter._call(RENDER, json.dumps(formulas), 10))
+    pages = json.loads(converter._call(RENDER, json.dumps(formulas)))
     for formula, outcome, page in zip(formulas, conversion.outcomes, pages, strict=True):
         assert outcome.failure is None, formula
         math = page[page.index("<math") : page.index("</math>") + len("</math>")]
