@@ -20,7 +20,6 @@ from eqkin.evaluation.labelled import (
     run_labelled,
     score_labels,
     summarize_labelled,
-    to_scores,
 )
 from eqkin.evaluation.tables import Score
 from eqkin.statistics import draw_bootstrap_weights
@@ -237,10 +236,9 @@ def test_run_labelled_measures_each_system_once_and_tests_against_first(tmp_path
     assert table.rows[0].cells == {
         "accuracy": direct.accuracy, "labelled_ranking": direct.ranking, "strict": direct.strict
     }  # fmt: skip
-    assert to_scores(measure_labelled(context, again, small)) == {
-        "accuracy": direct.accuracy,
-        "labelled_ranking": direct.ranking,
-    }
+    measured = measure_labelled(context, again, small)
+    assert Score(*measured["accuracy"]) == direct.accuracy
+    assert Score(*measured["labelled_ranking"]) == direct.ranking
     assert again.ranked == 0
     assert set(table.rows[1].cells) == {"accuracy", "labelled_ranking", "strict", "p_accuracy", "p_labelled_ranking"}
     assert "1 with a label of their own" in result.facts[small.name]

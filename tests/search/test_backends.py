@@ -52,8 +52,8 @@ def _open_backend(kind, folder, encoder, collection):
     if kind == "library":
         return LocalBackend(folder, encoder.digest)
     server = running(kind)
-    from eqkin.backends.milvus import open_backend
     from eqkin.backends.milvus.push import push_library
+    from eqkin.backends.milvus.snapshot import open_backend
 
     with Library.open(folder) as library:
         push_library(library, server.uri, encoder.digest, collection)

@@ -9,10 +9,9 @@ from eqkin.trees.operator_terms import (
     FIRST_OUTLINE_FAMILY,
     OPERATOR_TERM_FAMILIES,
     OUTLINE_TERM_FAMILIES,
-    build_outlines,
     extract_operator_terms,
-    extract_outline_terms,
 )
+from tests.trees.outlines import build_outlines, extract_outline_terms
 
 SUBTREE = FIRST_OUTLINE_FAMILY + OUTLINE_TERM_FAMILIES.index("subtree")
 

@@ -283,11 +283,6 @@ def measure_labelled(context: ExperimentContext, system: System, labelled: Label
     return context.cache.get_or_measure("labelled", key, measure)
 
 
-def to_scores(measured: dict[str, Any]) -> dict[str, Score]:
-    """Return accuracy and ranking of a measurement, by the keys of the columns."""
-    return {column.key: Score(*measured[column.key]) for column in LABELLED_COLUMNS[:2]}
-
-
 def compute_labelled_difference(
     measured: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]
 ) -> dict[str, Score]:

@@ -219,8 +219,8 @@ class MetricsFile:
         if not _is_step(record.get("step")):
             raise BadInput(f"a metrics record needs a step, an integer, not {record.get('step')!r}")
         try:
-            line = json.dumps(dict(record), default=_to_python_number).encode() + b"\n"
-        except (TypeError, ValueError, RecursionError) as error:
+            line = json.dumps(dict(record), default=lambda value: value.item()).encode() + b"\n"
+        except (TypeError, ValueError, AttributeError, RecursionError) as error:
             raise BadInput(f"a metrics record must be JSON ({error})") from error
         try:
             with self.path.open("a+b", buffering=0) as file:
@@ -268,9 +268,3 @@ def _iter_records(content: bytes) -> Iterator[tuple[bytes, MetricsRecord]]:
 
 def _is_step(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _to_python_number(value: Any) -> Any:
-    if getattr(value, "ndim", None) == 0:
-        return value.item()
-    raise TypeError(f"{value!r} is not a number")

@@ -31,7 +31,6 @@ from eqkin.trees.operators import (
     Integers,
     LabelKinds,
     OperatorForest,
-    simplify_label,
 )
 from eqkin.trees.terms import TERM_FAMILIES, Terms, count_terms, make_term_keys, split_term_keys
 
@@ -60,11 +59,6 @@ Hashes = tuple[Integers, Codes]  # of terms, and the numbers of their trees
 def extract_operator_terms(forest: OperatorForest) -> Terms:
     """Return the terms of each tree; families are numbered from `FIRST_OPERATOR_FAMILY`."""
     return _extract(forest, [_OPERATORS])
-
-
-def extract_outline_terms(forest: OperatorForest) -> Terms:
-    """Return the terms of each tree's outline; families are numbered from `FIRST_OUTLINE_FAMILY`."""
-    return _extract(forest, [_OUTLINES])
 
 
 def extract_structure_terms(forest: OperatorForest) -> Terms:
@@ -233,21 +227,6 @@ def find_outlines(forest: OperatorForest) -> tuple[Integers, Integers, Integers]
     number = np.empty(len(parent), np.int64)
     number[node] = np.arange(len(node))
     return node, label_of[node], number[above]
-
-
-def build_outlines(forest: OperatorForest) -> OperatorForest:
-    """Return the outline of each tree; outlines have no forms."""
-    node, label_of, parent = find_outlines(forest)
-    names = [simplify_label(forest.labels[at]) for at in forest.label[label_of].tolist()]
-    index = {name: at for at, name in enumerate(dict.fromkeys(names))}
-    label = np.array([index[name] for name in names], np.int64)
-    depth, above = np.zeros(len(node), np.int64), np.arange(len(node))
-    while not np.array_equal(further := parent[above], above):
-        depth += further != above
-        above = further
-    none = forest.forms[:0], np.zeros_like(forest.form_offsets)
-    offsets = np.searchsorted(node, forest.offsets)
-    return OperatorForest(list(index), label, forest.origin[node], depth, offsets, forest.unparsed, *none)
 
 
 def _make_keys(paths: Hashes, subtrees: Hashes, trees: int) -> Codes:

@@ -101,7 +101,7 @@ class ServeTarget:
                 engine = library.open_engine() if prepare else stack.enter_context(SearchEngine(library))
                 folder = library.folder
             else:
-                from eqkin.backends.milvus import open_backend
+                from eqkin.backends.milvus.snapshot import open_backend
                 from eqkin.encoder.encoder import Encoder
 
                 encoder, folder = Encoder.load(self.model), self.judgements or Path()

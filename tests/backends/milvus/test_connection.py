@@ -7,11 +7,10 @@ import traceback
 
 import pytest
 
-from eqkin.backends.milvus import open_backend
 from eqkin.backends.milvus.collection import MilvusCollection
 from eqkin.backends.milvus.connection import MilvusConnection, parse_address
 from eqkin.backends.milvus.push import PushSettings, push_library
-from eqkin.backends.milvus.snapshot import MilvusBackend
+from eqkin.backends.milvus.snapshot import MilvusBackend, open_backend
 from eqkin.errors import BadInput, StorageFailed, Unreachable
 from eqkin.library.judgements import LocalJudgements
 from eqkin.search import SearchEngine

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from eqkin import Library
-from eqkin.backends.milvus import open_backend
 from eqkin.backends.milvus.collection import LEASE_KEY, MilvusCollection, hash_name, unpack_record
 from eqkin.backends.milvus.connection import MilvusConnection
 from eqkin.backends.milvus.push import SETTINGS, PushLease, PushSettings, push_library
+from eqkin.backends.milvus.snapshot import open_backend
 from eqkin.errors import BadInput, LibraryBusy
 from eqkin.search import SearchEngine
 from tests.backends.milvus.conftest import paper

@@ -1,7 +1,7 @@
 """A web server without a library: requests, judgements, and filters with hostile names."""
 
-from eqkin.backends.milvus import open_backend
 from eqkin.backends.milvus.push import push_library
+from eqkin.backends.milvus.snapshot import open_backend
 from eqkin.library.judgements import Judgement, LocalJudgements
 from eqkin.search import Filters, SearchEngine
 from eqkin.web.app import create_app

@@ -412,3 +412,15 @@ class MilvusBackend:
     def close(self) -> None:
         """Close the connection."""
         self.connection.close()
+
+
+def open_backend(uri: str, collection: str, model_digest: str) -> MilvusBackend:
+    """Open a collection for queries of a model; its state is read before this returns.
+
+    Raises:
+        BadInput: there is no such collection, another model made it, or pymilvus is not installed.
+        Unreachable: the server does not answer.
+    """
+    backend = MilvusBackend(uri, collection, model_digest)
+    backend.get_state()
+    return backend

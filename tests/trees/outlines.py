@@ -1,0 +1,30 @@
+"""Outlines of operator trees as trees, and their terms alone."""
+
+import numpy as np
+
+from eqkin.trees.operator_terms import FIRST_OUTLINE_FAMILY, extract_structure_terms, find_outlines
+from eqkin.trees.operators import OperatorForest, simplify_label
+from eqkin.trees.terms import Terms
+
+
+def build_outlines(forest: OperatorForest) -> OperatorForest:
+    """Return the outline of each tree; outlines have no forms."""
+    node, label_of, parent = find_outlines(forest)
+    names = [simplify_label(forest.labels[at]) for at in forest.label[label_of].tolist()]
+    index = {name: at for at, name in enumerate(dict.fromkeys(names))}
+    label = np.array([index[name] for name in names], np.int64)
+    depth, above = np.zeros(len(node), np.int64), np.arange(len(node))
+    while not np.array_equal(further := parent[above], above):
+        depth += further != above
+        above = further
+    none = forest.forms[:0], np.zeros_like(forest.form_offsets)
+    offsets = np.searchsorted(node, forest.offsets)
+    return OperatorForest(list(index), label, forest.origin[node], depth, offsets, forest.unparsed, *none)
+
+
+def extract_outline_terms(forest: OperatorForest) -> Terms:
+    """Return the terms of each tree's outline."""
+    terms = extract_structure_terms(forest)
+    kept = terms.family >= FIRST_OUTLINE_FAMILY
+    offsets = np.append(0, np.cumsum(kept))[terms.offsets]
+    return Terms(offsets, terms.code[kept], terms.family[kept], terms.count[kept])
