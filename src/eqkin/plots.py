@@ -160,10 +160,9 @@ def _build_training_figure(records: Records, names: Sequence[str]) -> Figure:
     columns = -(-len(names) // rows)
     figure = Figure(figsize=(3.6 * columns, 2.5 * rows + 0.3), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.1))
     panels = list(figure.subplots(rows, columns, squeeze=False, sharex=True).flat)
-    steps, triplets = _find_progress(records)
     for name, axes in zip(names, panels, strict=False):
         chosen = [record for record in records if name in record]
-        x = np.interp(_get_column(chosen, "step"), steps, triplets)
+        x = _get_column(chosen, "triplets")
         if not np.isfinite(_get_column(chosen, name)).any():
             axes.text(0.5, 0.5, "none", ha="center", va="center", transform=axes.transAxes)
         elif name == "ranking":
@@ -181,8 +180,7 @@ def _build_training_figure(records: Records, names: Sequence[str]) -> Figure:
     panels[0].set_xlim(left=0)
     for axes in panels[len(names) :]:
         axes.remove()
-    has_triplets = np.isfinite(_get_column(records, "triplets")).any()
-    figure.supxlabel("triplets seen" if has_triplets else "steps", fontsize=9)
+    figure.supxlabel("triplets seen", fontsize=9)
     return figure
 
 
@@ -218,17 +216,6 @@ def _draw_curve(axes: Axes, x: Floats, values: Floats, noisy: bool) -> None:
 
 def _choose_markers(x: Floats) -> dict[str, Any]:
     return {"marker": "o", "markersize": 3} if len(x) <= _MARKED_POINTS else {}
-
-
-def _find_progress(records: Records) -> tuple[Floats, Floats]:
-    """Return ascending steps and the triplets seen by then, for records that only have a step."""
-    steps, triplets = _get_column(records, "step"), _get_column(records, "triplets")
-    if np.isnan(triplets).all():
-        triplets = steps
-    known = np.isfinite(triplets)
-    order = np.argsort(steps[known], kind="stable")
-    steps, triplets = steps[known][order], triplets[known][order]
-    return np.array([0, *steps, 2 * steps[-1]]), np.array([0, *triplets, 2 * triplets[-1]])  # extrapolated linearly
 
 
 def _get_column(records: Records, name: str) -> Floats:

@@ -168,15 +168,8 @@ class Recipe:
         return self
 
 
-_LATER_DEFAULTS = {  # settings that older recipes lack, with their default
-    f.name: f.default
-    for f in dataclasses.fields(Recipe)
-    if f.name in (
-        "renamed", "balance", "weight_decay", "schedule", "averaged",
-        "temperature", "structure_weight", "context_weight", "words_weight",
-        "notations", "rewritten", "notations_renamed", "notations_share",
-    )
-}  # fmt: skip
+_FIRST_FIELDS = 13  # of the first recipes; the later ones are omitted from JSON where they have their default
+_LATER_DEFAULTS = {f.name: f.default for f in dataclasses.fields(Recipe)[_FIRST_FIELDS:]}
 
 RECIPES = {
     "paper": Recipe(),
