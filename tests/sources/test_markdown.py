@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -191,3 +193,20 @@ def test_second_mark_of_a_heading_is_a_character_of_its_title():
 def test_bracket_across_a_blank_line_is_not_math():
     assert r"\[" + "\na\n" in read("\\[a\\] b\n\n\\[c\n \nd\\]").text
     assert "c\n \nd" in read("\\[a\\] b\n\n\\[c\n \nd\\]").text
+
+
+def test_directives_roles_and_labels_of_myst_are_math():
+    text = read_markdown(
+        b"```{math}\n:label: energy\n:nowrap:\n\nE = mc^2\n```\n{math}`a^2`\n\n"
+        b":::{math}\nx = y\n:::\n\n$$ c = d $$ (last)\n\n$$\\begin{align} p \\end{align}$$ (own)\n",
+        "k", "o",
+    ).text  # fmt: skip
+    displays = ["".join(part.split()) for part in re.findall(r"\\\[(.*?)\\\]", text, re.DOTALL)]
+    assert displays == [r"E=mc^2\label{energy}", "x=y", r"c=d\label{last}"]
+    assert "$a^2$" in text and r"\begin{align} p \end{align}" in text
+
+
+def test_links_of_obsidian_become_their_words():
+    paper = read_markdown(b"# [[Energy]] of [[spins|the Ising model]]\n\n![[picture.png]]\n\n$$E$$\n", "k", "o")
+    assert paper.title == "Energy of the Ising model"
+    assert "picture" not in paper.text and "[" not in paper.text.replace(r"\[", "")

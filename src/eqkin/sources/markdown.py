@@ -1,7 +1,7 @@
-r"""Markdown, Quarto, R Markdown and their YAML headers to LaTeX-like text.
+r"""Markdown, Quarto, R Markdown, MyST (Jupyter Book), Obsidian and their YAML headers to LaTeX-like text.
 
-Math is kept (`$...$`, `$$...$$`, `\[...\]`, environments, fenced `math` blocks), headings become sections, code is
-dropped.
+Math is kept (`$...$`, `$$...$$`, `\[...\]`, environments, fenced `math` blocks, MyST's directives and roles) with
+MyST's labels, headings become sections, links their words, code is dropped.
 """
 
 from __future__ import annotations
@@ -23,9 +23,11 @@ _MAX_QUOTE_PREFIX = 200  # characters at the start of a line that may be marks o
 _TOKEN = re.compile(
     r"""
       (?P<comment><!--)
-    | (?P<fence>^[ \t>]{0,40}(?:[-*+][ ]{1,4}|\d{1,3}\.[ ]{1,4})?(?P<mark>`{3,}|~{3,})(?P<info>[^\n`]{0,500})$)
+    | (?P<fence>^[ \t>]{0,40}(?:[-*+][ ]{1,4}|\d{1,3}\.[ ]{1,4})?(?P<mark>`{3,}|~{3,}|:{3,}(?=[ ]?\{math\}))(?P<info>[^\n`]{0,500})$)
     | (?P<heading>^[ ]{0,3}(?P<hashes>\#{1,6})[ \t]+(?P<title>[^\n]*)$)
     | (?P<setext>^[ ]{0,3}+(?![-*+>|\#=\s])(?P<line>[^\n|]++)\n[ ]{0,3}(?P<under>={2,}|-{3,})[ \t]*$)
+    | (?P<role>\{math\}`(?P<formula>[^`]{1,2000})`)
+    | (?P<wikilink>!?\[\[(?P<target>[^\[\]|\n]{1,300})(?:\|(?P<alias>[^\[\]\n]{1,300}))?\]\])
     | (?P<goodcode>\$`(?P<github>[^`\n]{1,2000})`\$)
     | (?P<code>`+)
     | (?P<dollars>\$\$)
@@ -50,7 +52,10 @@ _BLANK = re.compile(r"\n(?=[ \t]*\n)")
 _QUOTE = re.compile(r"^[ \t]*>[ \t]?", re.MULTILINE)
 _BOOKDOWN_LABEL = re.compile(r"\(\\#eq:[\w-]{1,100}\)")
 _CLOSING_HASHES = re.compile(r"(?<=[ \t])#++\Z")
-_MARKUP = re.compile(r"[`$\\]")
+_MARKUP = re.compile(r"[`$\\]|\[\[")
+_DIRECTIVE_OPTIONS = re.compile(r"\s*\n((?:[ \t]*:[\w-]{1,40}:[^\n]*\n)+)")
+_DIRECTIVE_LABEL = re.compile(r":(?:label|name):[ \t]*([\w:.-]{1,100})[ \t]*\n")
+_LABEL_AFTER = re.compile(r"[ \t]*\(([\w:.-]{1,100})\)[ \t]*$", re.MULTILINE)
 _HEADER = re.compile(r"\A\s{0,100}---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _FIELD = re.compile(r"([A-Za-z][\w-]*)[ \t]*:(?:[ \t]+(.*))?\Z")
 _MAX_HEADER_CHARS = 100_000
@@ -97,6 +102,8 @@ class MarkdownConverter:
             "heading": self._handle_heading,
             "setext": lambda m: self._append_heading(1 if m["under"][0] == "=" else 2, m["line"]),
             "goodcode": lambda m: self._append(f"${m['github']}$", m.end()),
+            "role": lambda m: self._append(f"${m['formula']}$", m.end()),
+            "wikilink": self._handle_wikilink,
             "code": self._handle_code,
             "dollars": self._handle_dollars,
             "dollar": self._handle_dollar,
@@ -153,7 +160,10 @@ class MarkdownConverter:
         if _RAW_FENCE.fullmatch(info):
             self._out.append(body + "\n")
         elif _MATH_FENCE.match(info):
-            self._out.append(format_display_math(self._strip_quote_marks(match.start("mark"), body)))
+            body, label = self._strip_quote_marks(match.start("mark"), body), None
+            if options := _DIRECTIVE_OPTIONS.match(body):
+                body, label = body[options.end() :], _DIRECTIVE_LABEL.search(options[1])
+            self._append_display(body, label)
 
     def _handle_heading(self, match: re.Match[str]) -> None:
         if self._is_title:
@@ -185,9 +195,18 @@ class MarkdownConverter:
         if end < 0:
             self._append(r"\$\$", match.end())
             return
-        self._out.append(format_display_math(self._strip_quote_marks(match.start(), self._text[match.end() : end])))
-        attributes = _ATTRIBUTES.match(self._text, end + 2)
-        self._position = attributes.end() if attributes else end + 2
+        label = _LABEL_AFTER.match(self._text, end + 2)
+        self._append_display(self._strip_quote_marks(match.start(), self._text[match.end() : end]), label)
+        after = label or _ATTRIBUTES.match(self._text, end + 2)
+        self._position = after.end() if after else end + 2
+
+    def _append_display(self, body: str, label: re.Match[str] | None) -> None:
+        has_own = body.lstrip().startswith(r"\begin")  # an environment has labels of its own
+        self._out.append(format_display_math(body if label is None or has_own else rf"{body}\label{{{label[1]}}}"))
+
+    def _handle_wikilink(self, match: re.Match[str]) -> None:
+        """Keep the words of a link of Obsidian; drop what is embedded."""
+        self._append("" if match[0][0] == "!" else escape_percent(match["alias"] or match["target"]), match.end())
 
     def _handle_dollar(self, match: re.Match[str]) -> None:
         """Keep inline math by Pandoc's rule: no space inside the signs, no digit after the second."""
