@@ -107,7 +107,8 @@ while killed_at(moment, work / f"killed{moment}"):
     with Library.open(folder, create=True) as library:
         update_index(library, encoder, settings=SETTINGS)
     verdict = verify(folder)
-    assert not verdict.problems + verdict.notes, (moment, verdict)
+    notes = [note for note in verdict.notes if "interrupted write" not in note]  # the next `add` deletes those files
+    assert not verdict.problems + notes, (moment, verdict)
     assert content(folder) == expected, moment
     shutil.rmtree(folder)
     moment += stride
