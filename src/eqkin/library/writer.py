@@ -95,8 +95,7 @@ class LibraryWriter:
                 self.flush()
                 self._compact()
                 self._delete_unused_files()
-            # a journal is left of a commit that failed: the next connection will roll it back
-            if not self.manifest.sealed and not (self.folder / f"{DATABASE_NAME}-journal").exists():
+            if not self.manifest.sealed and not self._will_roll_back():
                 digest = hash_file(self.folder / DATABASE_NAME)
                 self.manifest = self.manifest.seal(database.read_generation(self.connection), digest)
                 self.manifest.save(self.folder)
@@ -106,6 +105,17 @@ class LibraryWriter:
         finally:
             self.connection.close()
             self._lock.__exit__(None, None, None)
+
+    def _will_roll_back(self) -> bool:
+        """Return whether the journal of a commit that failed is left, which the next connection will roll back.
+
+        The first byte of a journal is zero until it is synced; SQLite ignores such a one of a killed process.
+        """
+        journal = self.folder / f"{DATABASE_NAME}-journal"
+        if not journal.exists():
+            return False
+        with journal.open("rb") as file:
+            return file.read(1) not in (b"", b"\0")
 
     def _make_storage_error(self, error: OSError) -> StorageFailed:
         name = error.filename or self.folder
