@@ -23,7 +23,8 @@ _MAX_QUOTE_PREFIX = 200  # characters at the start of a line that may be marks o
 _TOKEN = re.compile(
     r"""
       (?P<comment><!--)
-    | (?P<fence>^[ \t>]{0,40}(?:[-*+][ ]{1,4}|\d{1,3}\.[ ]{1,4})?(?P<mark>`{3,}|~{3,}|:{3,}(?=[ ]?\{math\}))(?P<info>[^\n`]{0,500})$)
+    | (?P<fence>^[ \t>]{0,40}(?:[-*+][ ]{1,4}|\d{1,3}\.[ ]{1,4})?
+        (?P<mark>`{3,}|~{3,}|:{3,}(?=[ ]?\{math\}))(?P<info>[^\n`]{0,500})$)
     | (?P<heading>^[ ]{0,3}(?P<hashes>\#{1,6})[ \t]+(?P<title>[^\n]*)$)
     | (?P<setext>^[ ]{0,3}+(?![-*+>|\#=\s])(?P<line>[^\n|]++)\n[ ]{0,3}(?P<under>={2,}|-{3,})[ \t]*$)
     | (?P<role>\{math\}`(?P<formula>[^`]{1,2000})`)
