@@ -122,8 +122,8 @@ def _run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-@pytest.mark.parametrize(("start", "stride"), [("nothing", 3), ("some", 3), ("other model", 7)])
-def test_update_killed_at_any_moment_loses_nothing(
+@pytest.mark.parametrize(("start", "stride"), [("nothing", 5), ("some", 5), ("other model", 11)])
+def test_update_killed_at_many_moments_loses_nothing(
     tmp_path: Path, library: Library, notes: Path, encoder: Encoder, other_encoder: Encoder, start: str, stride: int
 ) -> None:
     if start != "nothing":
