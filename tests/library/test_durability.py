@@ -326,3 +326,23 @@ def test_two_open_libraries_write_in_turn(library: Library, papers: Path) -> Non
         verdict = verify(library.folder)
         assert not verdict.problems + verdict.notes
         assert verdict.papers == 6
+
+
+_HALF_CREATED = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.executescript("PRAGMA cache_size = 1; BEGIN; CREATE TABLE papers (x); CREATE TABLE state (x)")
+for number in range(2_000):
+    connection.execute("INSERT INTO papers VALUES (?)", ("x" * 100,))
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs signals")
+def test_library_is_created_where_a_creation_failed(tmp_path: Path, papers: Path) -> None:
+    (tmp_path / "library").mkdir()
+    database = tmp_path / "library" / "library.db"
+    _run(_HALF_CREATED, database)
+    assert database.stat().st_size and Path(f"{database}-journal").stat().st_size
+    with Library.open(tmp_path / "library", create=True) as library:
+        assert library.add(papers).papers == 3

@@ -242,9 +242,12 @@ def make_sqlite_uri(path: PurePath, mode: str) -> str:
 
 
 def is_empty(path: Path) -> bool:
-    """Return whether a database file is of a library that was created and never added to."""
+    """Return whether a database file is of a library that was created and never added to.
+
+    The file is opened for writing, so that SQLite can roll back a creation that failed.
+    """
     try:
-        with closing(sqlite3.connect(make_sqlite_uri(path.resolve(), "ro"), uri=True)) as connection:
+        with closing(sqlite3.connect(make_sqlite_uri(path.resolve(), "rw"), uri=True)) as connection:
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if "papers" not in tables:
                 return not tables
