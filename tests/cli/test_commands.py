@@ -1,7 +1,6 @@
 """The command line as a user meets it."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -33,13 +32,6 @@ def _commands(command: Any, name: str = "eqkin") -> Iterator[tuple[str, Any]]:
 
 
 COMMANDS = dict(_commands(typer.main.get_command(app)))
-
-
-def _eqkin(*arguments: object, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "eqkin", *map(str, arguments)],
-        input=stdin, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment},
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -83,7 +75,9 @@ def test_add_stats_verify_export_work_together(tmp_path: Path) -> None:
     assert "1 papers, 1 equations, 1 trees: no problems" in runner.invoke(app, ["verify", "--library", library]).stdout
     line = json.loads(runner.invoke(app, ["export", "--library", library]).stdout)
     assert line["section"] == "Note"
-    assert "converted (0 degraded)" in runner.invoke(app, ["add", "atlas:", "--library", library]).stdout
+    (tmp_path / "other.md").write_text("# Other\n\n$$ a + b = c $$\n")
+    other = runner.invoke(app, ["add", str(tmp_path / "other.md"), "--library", library])
+    assert "converted (0 degraded)" in other.stdout
     removed = runner.invoke(app, ["add", "--remove", str(tmp_path / "note.md"), "--library", library])
     assert "1 paper removed" in removed.stdout
 
@@ -119,8 +113,8 @@ def test_convert_writes_operator_trees_that_are_equal_for_equivalent_notations()
 
 
 def test_convert_continues_after_a_bad_formula_and_reports_its_line() -> None:
-    result = _eqkin("convert", "--to", "json", stdin="a\n\\begin{nonsense}x\\end{nonsense}\nc\n")
-    assert result.returncode == 1
+    result = runner.invoke(app, ["convert", "--to", "json"], input="a\n\\begin{nonsense}x\\end{nonsense}\nc\n")
+    assert result.exit_code == 1
     first, second, third = (json.loads(line) for line in result.stdout.splitlines())
     assert "mathml" in first
     assert "nonsense" in second["error"]
@@ -167,50 +161,48 @@ def test_convert_refuses_a_line_that_is_not_utf_8_and_a_line_without_end() -> No
 
 
 def test_errors_are_one_line_with_a_stable_exit_code(tmp_path: Path) -> None:
-    result = _eqkin("add", tmp_path / "nothing", "--library", tmp_path / "library")
-    assert result.returncode == EXIT_CODES[BadInput] == 3
-    assert result.stderr.startswith("eqkin: ")
-    assert "Traceback" not in result.stderr
-    assert _eqkin("stats", "--library", tmp_path / "missing").returncode == 3
-    assert _eqkin("no-such-command").returncode == 2
+    ended = eqkin("add", tmp_path / "nothing", "--library", tmp_path / "library")
+    assert ended.code == EXIT_CODES[BadInput] == 3
+    assert ended.err.startswith("eqkin: ") and "Traceback" not in ended.err
+    assert not (tmp_path / "library").exists()
+    assert eqkin("stats", "--library", tmp_path / "missing").code == 3
+    assert eqkin("no-such-command").code == 2
     assert len(set(EXIT_CODES.values())) == len(EXIT_CODES)
 
 
-def test_progress_is_silent_without_a_terminal(tmp_path: Path) -> None:
-    result = _eqkin("add", "atlas:", "--library", tmp_path / "library")
-    assert result.returncode == 0
-    assert result.stderr == ""
-    assert "papers added" in result.stdout
+def test_environment_names_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EQKIN_LIBRARY", str(tmp_path / "mine"))
+    (tmp_path / "note.md").write_text("$$ a^2 + b^2 = c^2 $$\n")
+    added = eqkin("add", tmp_path / "note.md")
+    assert added.code == 0 and "1 paper added" in added.out
+    assert added.err == ""  # no progress where there is no terminal
+    assert eqkin("stats", "--json").json["library"] == str(tmp_path / "mine")
 
 
-def test_demo_builds_the_atlas_and_prints_hits(tmp_path: Path) -> None:
-    result = _eqkin("demo", XDG_DATA_HOME=str(tmp_path), NO_SERVE="1")
-    assert result.returncode == 0, result.stderr
-    assert "equations found" in result.stdout
-    assert "<math" in result.stdout
-    assert "Kin of Bayes' law" in result.stdout
-    assert "1,631 equations embedded in 128 dimensions" in result.stdout
+def test_demo_builds_the_atlas_and_prints_hits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("NO_SERVE", "1")
+    ended = eqkin("demo")
+    assert ended.code == 0, ended.err
+    assert "equations found" in ended.out
+    assert "<math" in ended.out
+    assert "Kin of Bayes' law" in ended.out
+    assert "1,631 equations embedded in 128 dimensions" in ended.out
     assert (tmp_path / "eqkin" / "atlas" / "manifest.json").exists()
 
 
-def test_shell_completion_is_offered() -> None:
-    script = _eqkin(_EQKIN_COMPLETE="source_bash")
-    assert "_EQKIN_COMPLETE" in script.stdout
-
-
-def test_environment_names_the_library(tmp_path: Path) -> None:
-    assert _eqkin("add", "atlas:", EQKIN_LIBRARY=str(tmp_path / "mine")).returncode == 0
-    numbers = json.loads(_eqkin("stats", "--json", EQKIN_LIBRARY=str(tmp_path / "mine")).stdout)
-    assert numbers["library"] == str(tmp_path / "mine")
+def test_shell_completion_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_EQKIN_COMPLETE", "source_bash")
+    assert "_EQKIN_COMPLETE" in eqkin().out
 
 
 def test_unwritable_output_is_one_line_and_closed_pipe_is_fine(tmp_path: Path, atlas_library: Path) -> None:
     library = atlas_library
     for command in ("export --out /no/such/folder/x.jsonl", f"export --out {tmp_path}", "export --forest /dev/null"):
-        result = _eqkin(*command.split(), "--library", library)
-        assert result.returncode == 7, command
-        assert result.stderr.count("\n") <= 2
-        assert "Traceback" not in result.stderr
+        ended = eqkin(*command.split(), "--library", library)
+        assert ended.code == 7, command
+        assert ended.err.count("\n") <= 2
+        assert "Traceback" not in ended.err
     assert Path("/dev/null").is_char_device()
     shell = f"{sys.executable} -m eqkin export --library {library} | head -1"
     piped = subprocess.run(["bash", "-o", "pipefail", "-c", shell], capture_output=True, text=True, check=False)
@@ -243,20 +235,15 @@ def test_export_is_complete_or_absent(tmp_path: Path, atlas_library: Path) -> No
 
 def test_removing_an_unknown_source_is_reported(tmp_path: Path, atlas_library: Path) -> None:
     library = shutil.copytree(atlas_library, tmp_path / "library")
-    result = _eqkin("add", "--remove", "arxiv:1706.03762", "--library", library)
-    assert result.returncode == 3
-    assert "has no paper of arxiv:1706.03762" in result.stderr
-    assert "28 papers removed" in _eqkin("add", "--remove", "atlas:", "--library", library).stdout
-
-
-def test_add_with_a_misspelt_source_creates_no_library(tmp_path: Path) -> None:
-    assert _eqkin("add", tmp_path / "nothing", "--library", tmp_path / "library").returncode == 3
-    assert not (tmp_path / "library").exists()
+    ended = eqkin("add", "--remove", "arxiv:1706.03762", "--library", library)
+    assert ended.code == 3
+    assert "has no paper of arxiv:1706.03762" in ended.err
+    assert "28 papers removed" in eqkin("add", "--remove", "atlas:", "--library", library).out
 
 
 def test_convert_marks_repaired_formulas_and_reports_failures_as_written() -> None:
-    result = _eqkin("convert", "--to", "json", r"\frac{a}{b", r"\begin{nonsense}x}", "a" * 30)
-    mended, refused, plain = (json.loads(line) for line in result.stdout.splitlines())
+    ended = eqkin("convert", "--to", "json", r"\frac{a}{b", r"\begin{nonsense}x}", "a" * 30)
+    mended, refused, plain = (json.loads(line) for line in ended.out.splitlines())
     assert mended["repaired"] and not plain["repaired"]
     assert "error" in refused
 
