@@ -1,17 +1,20 @@
 """How fast trees become vectors, compared with the bare matrix products of the same network in the same run.
 
 The limit is the network's own matrix products for the same numbers of nodes and nothing else. All take turns in rounds,
-in one process with the same threads; medians count. Then one formula at a time, from LaTeX to vector.
+in one process with the same threads; medians count. Then the vectors of an index: trees are embedded, rounded and
+written. Then one formula at a time, from LaTeX to vector.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Iterable
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
 import numpy as np
 import typer
@@ -19,9 +22,15 @@ import typer
 from benchmarks.report import BenchmarkReport, compute_speedup, log, summarise_times, time_rounds
 from benchmarks.search import list_atlas_formulas
 from eqkin import Encoder, Library
+from eqkin.cli.build import DEVICE_THREADS
+from eqkin.cli.train import load_corpus
 from eqkin.encoder.architecture import FEATURES, SUM, Architecture, compute_weight_shapes
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
+from eqkin.executor import Executor, LocalExecutor, ThreadExecutor
+from eqkin.index.embedding import EmbedFunction, TreeTask, fail_task
+from eqkin.index.manifest import SETTINGS
+from eqkin.index.vectors import VectorBuffer, normalise
 from eqkin.library.parsing import parse_item
 from eqkin.mathml.operators import parse_operators
 from eqkin.sources import open_source
@@ -33,11 +42,30 @@ _ROWS = 2_048  # rows of a bare matrix product: the number at which they are fas
 def measure_encode(
     library: Annotated[
         Path | None,
-        typer.Option("--library", "-l", metavar="DIR", help="Trees of this library.", show_default="the bundled atlas"),
+        typer.Option(
+            "--library",
+            "-l",
+            metavar="DIR|FILE",
+            help="Trees of this library, or of a file made by `eqkin export --forest`.",
+            show_default="the bundled atlas",
+        ),
     ] = None,
     model: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The model's folder.", show_default="random weights")
     ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Shape of the random network, such as kind=mix; repeatable.",
+            show_default="the paper's",
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where torch embeds, if it is installed: cpu, cuda or auto.")] = "cpu",
+    repeats: Annotated[
+        int, typer.Option(min=1, metavar="N", help="How often torch indexes the trees, if one time is too short.")
+    ] = 1,
     trees: Annotated[int, typer.Option(min=1, metavar="N", help="At most this many trees.")] = 10_000,
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Number of rounds; medians count.")] = 5,
     formulas: Annotated[
@@ -56,12 +84,15 @@ def measure_encode(
     if library is None:
         papers = (parse_item(item) for item in open_source("atlas:"))
         forest = sample_trees((paper.forest for paper in papers if paper.forest is not None), trees)
+    elif library.is_file():
+        forest = sample_trees([load_corpus(library, library).forest], trees)
     else:
         with Library.open(library) as opened:
             forest = sample_trees((part for _, part in opened.iter_forests()), trees)
     if not len(forest):
         raise BadInput(f"{library}: no trees there; fill it with `eqkin add`")
-    loaded = Model.load(model) if model else make_random_model(forest)
+    settings = dict(setting.split("=", 1) for setting in shape or [])
+    loaded = Model.load(model) if model else make_random_model(forest, **settings)
     encoder, architecture = Encoder(loaded), loaded.architecture
     functions: dict[str, Callable[[], object]] = {
         "matrix products": make_matrix_products(architecture, forest),
@@ -71,13 +102,25 @@ def measure_encode(
     if architecture.kind != SUM:
         paper_encoder = Encoder(make_random_model(forest))
         functions["network of the paper (numpy)"] = lambda: paper_encoder.embed(forest)
-    try:
-        functions["torch, eager"] = make_torch_encoder(loaded, forest)
-    except ImportError:
-        log("torch is not installed")
-    report = BenchmarkReport("encode", {"trees": len(forest), "nodes": len(forest.n_children), "rounds": rounds})
+    facts: dict[str, Any] = {"trees": len(forest), "nodes": len(forest.n_children), "rounds": rounds}
+    report = BenchmarkReport("encode", facts | {"architecture": architecture.to_dict()})
+    torch_encoder = load_torch_encoder(loaded, device)
+    if torch_encoder is not None:
+        functions["encoder (torch)"] = lambda: torch_encoder.embed(forest)
+        difference = normalise(torch_encoder.embed(forest)) - normalise(encoder.embed(forest))
+        report.facts["largest_difference_of_torch"] = float(np.abs(difference).max())
     times = time_rounds(functions, rounds)
     add_throughput(report, times, count_operations(architecture, forest))
+    cores = os.cpu_count() or 1
+    with LocalExecutor(cores, warm_up_seconds=0.0) as processes:
+        seconds = time_index(EmbedFunction(encoder), processes, forest, 1)
+        report.add("Index", f"numpy, {cores} processes", equations_per_second=len(forest) / seconds)
+    if torch_encoder is not None:
+        embed = EmbedFunction(torch_encoder, one_thread=False)
+        for threads in (1, DEVICE_THREADS):
+            seconds = time_index(embed, ThreadExecutor(threads), forest, repeats)
+            name = f"torch, {device}, {threads} threads"
+            report.add("Index", name, equations_per_second=repeats * len(forest) / seconds)
     time_single_formulas(report, encoder, list_atlas_formulas(formulas))
     return report
 
@@ -88,7 +131,7 @@ def add_throughput(report: BenchmarkReport, times: dict[str, list[float]], opera
     for name, seconds in times.items():
         median = statistics.median(seconds)
         of_products = compute_speedup(times["matrix products"], seconds)
-        own = name in ("matrix products", "encoder (numpy)", "torch, eager")  # others do other products
+        own = name in ("matrix products", "encoder (numpy)", "encoder (torch)")  # others do other products
         report.add(
             "Trees to vectors",
             name,
@@ -117,10 +160,10 @@ def sample_trees(parts: Iterable[Forest], count: int) -> Forest:
     return builder.build()
 
 
-def make_random_model(forest: Forest) -> Model:
-    """Make a model of the paper's architecture with random weights: it costs the same as a trained one."""
+def make_random_model(forest: Forest, **shape: str) -> Model:
+    """Make a model with random weights, by default of the paper's shape: it costs the same as a trained one."""
     generator = np.random.default_rng(0)
-    architecture = Architecture()
+    architecture = Architecture(**{name: int(text) if text.isdecimal() else text for name, text in shape.items()})  # type: ignore[arg-type]
     weights = {
         name: np.asarray(generator.normal(0, shape[-1] ** -0.5, shape) if len(shape) > 1 else np.ones(shape), "f4")
         for name, shape in compute_weight_shapes(architecture).items()
@@ -148,26 +191,32 @@ def make_matrix_products(architecture: Architecture, forest: Forest) -> Callable
     return multiply
 
 
-def make_torch_encoder(model: Model, forest: Forest) -> Callable[[], object]:
-    """Return a function that runs the same network in eager torch; batches are built before. Raises ImportError."""
-    import torch
+def load_torch_encoder(model: Model, device: str) -> Encoder | None:
+    """Return an encoder that embeds with torch; None if it is not installed."""
+    try:
+        from eqkin.training.batches import DeviceNetwork
+        from eqkin.training.config import choose_device
+    except ImportError:
+        log("torch is not installed")
+        return None
+    return Encoder(model, DeviceNetwork(model, choose_device(device)))
 
-    from eqkin.encoder.torch_network import build_network
-    from eqkin.training.batches import DeviceForest
 
-    network = build_network(model.architecture, model.weights)
-    device_forest = DeviceForest(forest, model.vocabulary, torch.device("cpu"))
-    batches = [
-        (device_forest.build_features(batch, torch.float32), batch.trees)
-        for batch in device_forest.iter_batches(torch.arange(len(device_forest)))
-    ]
-
-    def encode() -> None:
-        with torch.no_grad():
-            for features, trees in batches:
-                network(features, trees)
-
-    return encode
+def time_index(embed: EmbedFunction, executor: Executor, forest: Forest, repeats: int) -> float:
+    """Return the seconds of embedding trees, rounding the vectors and writing them, as `eqkin index` does it."""
+    step = SETTINGS.step_trees
+    parts = [np.arange(at, min(at + step, len(forest))) for at in range(0, len(forest), step)] * repeats
+    embed(TreeTask(parts[0], forest.select(parts[0])))  # warms up
+    start, buffer = time.perf_counter(), VectorBuffer(SETTINGS)
+    with TemporaryDirectory() as folder:
+        tasks = (TreeTask(part, forest.select(part)) for part in parts)
+        for trees, vectors in executor.map(embed, tasks, on_failure=fail_task):
+            buffer.add(trees, vectors)
+            if buffer.is_full:
+                buffer.write(Path(folder))
+                buffer = VectorBuffer(SETTINGS)
+        buffer.write(Path(folder))
+    return time.perf_counter() - start
 
 
 def time_single_formulas(report: BenchmarkReport, encoder: Encoder, formulas: Iterable[str]) -> None:

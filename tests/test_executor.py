@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from eqkin import Library
 from eqkin.errors import BadInput, StorageFailed
-from eqkin.executor import LocalExecutor, WorkerEnvironmentError
+from eqkin.executor import LocalExecutor, ThreadExecutor, WorkerEnvironmentError
 
 
 def _work(parent: int, task: int) -> int:
@@ -143,3 +144,16 @@ def test_function_that_cannot_be_pickled_leaves_no_file(tmp_path: Path, monkeypa
     with pytest.raises(Exception, match="pickle"):
         list(LocalExecutor(2, warm_up_seconds=0.0).map(lambda task: task, range(5), on_failure=_describe))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_threads_give_results_in_order_and_name_failures() -> None:
+    def halve(number: int) -> int:
+        time.sleep(0.001 * (number % 3))
+        if number % 50 == 49:
+            raise WorkerEnvironmentError("odd")
+        return number // 2
+
+    with ThreadExecutor(3) as executor:
+        results = list(executor.map(halve, range(200), on_failure=lambda task, reason, message: -task))
+        assert executor.progress.done == 200
+    assert results == [-number if number % 50 == 49 else number // 2 for number in range(200)]

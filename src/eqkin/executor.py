@@ -1,6 +1,7 @@
 """Executors apply a function to tasks and give the results in order.
 
-`LocalExecutor` uses processes of this machine; `eqkin.backends.ray.RayExecutor` uses a Ray cluster.
+`LocalExecutor` uses processes of this machine, `ThreadExecutor` threads of this process, and
+`eqkin.backends.ray.RayExecutor` a Ray cluster.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, Self, TypeVar
 
@@ -159,6 +160,31 @@ class LocalExecutor(Executor):
                 progress.under_way = len(queue.waiting)
         finally:
             queue.pool.close()
+
+
+class ThreadExecutor(Executor):
+    """Up to `jobs` threads of this process, for functions whose work is done by a GPU."""
+
+    def __init__(self, jobs: int = 1) -> None:
+        super().__init__()
+        self.jobs: int = jobs
+
+    def iter_outcomes(
+        self, function: Callable[[T], Any], tasks: Iterator[T], progress: ExecutorProgress
+    ) -> Iterator[Outcome[T]]:
+        """Yield the outcomes of all tasks."""
+        pool, waiting = ThreadPoolExecutor(self.jobs), deque[tuple[T, Future[Any]]]()
+        try:
+            while True:
+                for task in islice(tasks, _TASKS_PER_JOB * self.jobs - len(waiting)):
+                    waiting.append((task, pool.submit(function, task)))
+                progress.under_way = len(waiting)
+                if not waiting:
+                    return
+                task, future = waiting.popleft()
+                yield _take_outcome(task, future.result)
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _take_outcome(task: T, get_result: Callable[[], Any]) -> Outcome[T]:

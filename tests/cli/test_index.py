@@ -1,12 +1,17 @@
 """`eqkin index`, and what `eqkin add` does of it."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pytest
 from typer.testing import CliRunner
 
+from eqkin import Library
 from eqkin.cli import app
+from eqkin.index import VectorIndex, load_encoder
 from eqkin.storage import WriterLock
 
 runner = CliRunner()
@@ -55,6 +60,23 @@ def test_index_reports_counts_and_sizes(tmp_path: Path) -> None:
     assert _eqkin("stats", "-l", library)["index"] == done["bytes"]
     shown = runner.invoke(app, ["stats", "-l", str(library)], env={"COLUMNS": "200"})
     assert f"structure {done['bytes']['structure']}" in shown.stdout.replace(",", "")
+
+
+def test_index_with_torch_stores_the_vectors_of_numpy(unindexed_library: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="--device needs torch: pip install 'eqkin[train]'")
+    library, vectors = shutil.copytree(unindexed_library, tmp_path / "library"), []
+    for options in ((), ("--device", "cpu")):
+        assert _eqkin("index", "-l", library, "--rebuild", *options)["embedded"] > 150
+        with Library.open(library) as opened:
+            index = VectorIndex.open(opened, load_encoder(library).digest)
+            vectors.append(index.get_vectors(index.trees))
+    assert np.abs(vectors[0] - vectors[1]).max() < 5e-3  # both are rounded to 8 bits
+
+
+def test_index_rejects_unknown_device(unindexed_library: Path) -> None:
+    pytest.importorskip("torch", reason="--device needs torch: pip install 'eqkin[train]'")
+    result = runner.invoke(app, ["index", "-l", str(unindexed_library), "--device", "abacus"])
+    assert "no device 'abacus'" in str(result.exception)
 
 
 def test_papers_are_added_while_another_process_updates_the_index(tmp_path: Path) -> None:

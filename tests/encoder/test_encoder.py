@@ -82,7 +82,7 @@ def test_vectors_do_not_depend_on_chunks_and_blocks(trees, model, nodes, blocks)
     together = one.embed(forest)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NumpyNetwork, "chunk_nodes", nodes)
-        patch.setattr(encoder, "BLOCK_NODES", blocks * nodes)
+        patch.setattr(NumpyNetwork, "block_nodes", blocks * nodes)
         done = []
         assert one.embed(forest, progress=done.append) == pytest.approx(together, abs=1e-5)
     assert done == sorted(done)

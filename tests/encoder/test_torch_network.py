@@ -13,7 +13,7 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import NodeNorm, SoftNorm, SumNetwork
 from eqkin.errors import CorruptData
-from eqkin.training.batches import DeviceForest
+from eqkin.training.batches import DeviceNetwork
 from eqkin.trees import Vocabulary
 from eqkin.trees.vocabulary import to_dense
 from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random
@@ -253,11 +253,7 @@ def test_from_weights_accepts_arrays_of_a_file(tmp_path):
 
 def assert_same_vectors(model, forest) -> None:
     """Assert that the numpy encoder and the torch network agree on a forest."""
-    resident = DeviceForest(forest, model.vocabulary, CPU)
-    batch = resident.collate(torch.arange(len(forest)), torch.arange(len(forest.tag)))
-    with torch.no_grad():
-        network = SumNetwork.from_weights(model.architecture, model.weights)
-        theirs = network(resident.build_features(batch, torch.float32), batch.trees).numpy()
+    theirs = Encoder(model, DeviceNetwork(model, CPU)).embed(forest)
     ours = Encoder(model).embed(forest)
     assert (np.abs(ours - theirs).max(axis=1) <= 1e-5 * np.maximum(np.linalg.norm(theirs, axis=1), 1)).all()
 

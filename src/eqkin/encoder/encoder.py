@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from eqkin.trees.forest import iter_blocks
 if TYPE_CHECKING:
     from eqkin.mathml.converter import Converter
 
-BLOCK_NODES = 65_536  # nodes whose labels and outputs are computed together
 MODELS_FOLDER = Path(__file__).parent / "models"  # bundled models, by name
 MODEL_NAMES = ("eqkin", "paper")
 DEFAULT_MODEL = next(
@@ -28,12 +27,27 @@ DEFAULT_MODEL = next(
 )
 
 
-class Encoder:
-    """Maps formulas to vectors whose inner products measure how related they are. Thread-safe."""
+class Network(Protocol):
+    """The weights of a model, ready to embed trees."""
 
-    def __init__(self, model: Model) -> None:
+    block_nodes: int  # nodes whose vectors fit into memory
+
+    def embed(self, forest: Forest) -> Floats:
+        """Return the embeddings of all trees, (trees, dimensions)."""
+
+
+class Encoder:
+    """Maps formulas to vectors whose inner products measure how related they are. Thread-safe.
+
+    Args:
+        model: The model.
+        network: Embeds trees; by default the model's network in numpy.
+    """
+
+    def __init__(self, model: Model, network: Network | None = None) -> None:
         self.model = model
-        self._network = NumpyMixNetwork(model) if model.architecture.kind == MIX else NumpySumNetwork(model)
+        numpy_network = NumpyMixNetwork if model.architecture.kind == MIX else NumpySumNetwork
+        self._network: Network = network or numpy_network(model)
         self._converter: Converter | None = None
         self._converting = threading.Lock()
 
@@ -131,7 +145,7 @@ class Encoder:
             CorruptData: The arrays of the forest do not describe trees.
         """
         vectors = np.empty((len(forest), self.dimensions), np.float32)
-        for trees, _ in iter_blocks(forest.offsets, BLOCK_NODES):  # which fit into memory with their node vectors
+        for trees, _ in iter_blocks(forest.offsets, self._network.block_nodes):
             is_whole = trees == slice(0, len(forest))
             part = forest if is_whole else forest.select(np.arange(trees.start, trees.stop))
             part.validate()

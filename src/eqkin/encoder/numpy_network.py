@@ -90,6 +90,7 @@ class Buffers:
 class NumpyNetwork(ABC):
     """Weights prepared for embedding trees."""
 
+    block_nodes = 65_536  # nodes whose labels and outputs are computed together
     chunk_nodes = 2_048  # nodes that pass through the layers together: few enough to stay in the cache
 
     def __init__(self, model: Model) -> None:

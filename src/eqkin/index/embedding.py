@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -43,14 +44,19 @@ class TreeTask:
 
 
 class EmbedFunction:
-    """Computes vectors of trees. It is sent to a worker as its model, which the worker makes ready once."""
+    """Computes vectors of trees. It is sent to a worker as its model, which the worker makes ready once.
 
-    def __init__(self, encoder: Embedder) -> None:
-        self._encoder = encoder
+    Args:
+        encoder: The model.
+        one_thread: Use one thread per product, which gives the same bits on every machine.
+    """
+
+    def __init__(self, encoder: Embedder, *, one_thread: bool = True) -> None:
+        self._encoder, self._one_thread = encoder, one_thread
 
     def __call__(self, task: TreeTask) -> tuple[Integers, Floats]:
-        """Return the numbers of the trees and their vectors; one thread gives the same bits on every machine."""
-        with threadpool_limits(1):
+        """Return the numbers of the trees and their vectors."""
+        with threadpool_limits(1) if self._one_thread else nullcontext():
             return task.numbers, normalise(self._encoder.embed(task.forest))
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
-from eqkin.executor import Executor, LocalExecutor
+from eqkin.executor import Executor, LocalExecutor, ThreadExecutor
 from eqkin.index import text
 from eqkin.index.embedding import Embedder, EmbedFunction, TreeTask, fail_task
 from eqkin.index.manifest import (
@@ -82,6 +82,7 @@ def update_index(
     *,
     rebuild: bool = False,
     executor: Executor | None = None,
+    threads: ThreadExecutor | None = None,
     settings: IndexSettings = SETTINGS,
 ) -> UpdateReport:
     """Embed new equations, index their terms and the text of new papers. Safe to interrupt and to run again.
@@ -94,7 +95,8 @@ def update_index(
         progress: called with the stage ("embedding", "structure", "words"), how much of it is done, and of
             how much.
         rebuild: replace everything.
-        executor: runs the embedding; by default this process.
+        executor: does the work; by default this process.
+        threads: embed instead of `executor`, for an encoder on a GPU.
         settings: sizes at which the index changes its way of working.
 
     Raises:
@@ -106,7 +108,7 @@ def update_index(
         folder.mkdir(exist_ok=True)
         with WriterLock(folder):
             update = _IndexUpdate(
-                library, encoder, progress or (lambda *_: None), executor or LocalExecutor(), settings
+                library, encoder, progress or (lambda *_: None), executor or LocalExecutor(), threads, settings
             )
             return update.run(rebuild)
     except OSError as error:
@@ -150,10 +152,11 @@ class _IndexUpdate:
         encoder: Embedder,
         progress: Progress,
         executor: Executor,
+        threads: ThreadExecutor | None,
         settings: IndexSettings,
     ) -> None:
         self.library, self.encoder, self.progress = library, encoder, progress
-        self.executor, self.settings = executor, settings
+        self.executor, self.threads, self.settings = executor, threads, settings
         self.folder = library.folder / INDEX_FOLDER
         self.report = UpdateReport()
         self.stored: IndexManifest | None = None  # as it is on disk, if it can be read
@@ -211,7 +214,8 @@ class _IndexUpdate:
     def _embed(self) -> None:
         have = np.sort(self._open_vectors().trees)  # sorting is far faster than the hashing of `np.unique`
         tasks = (TreeTask(trees, forest) for trees, forest in self._iter_new_trees(have))
-        vectors = self.executor.map(EmbedFunction(self.encoder), tasks, on_failure=fail_task)
+        embed = EmbedFunction(self.encoder, one_thread=self.threads is None)
+        vectors = (self.threads or self.executor).map(embed, tasks, on_failure=fail_task)
         self.report.embedded = self._append_segments("embedding", "files", have, vectors, VectorBuffer)
 
     def _update_terms(self) -> None:

@@ -35,9 +35,11 @@ Integers = npt.NDArray[np.int64]
 _BLOCK_VECTORS = 65_536  # read at a time
 _CACHED_VECTORS = 1_024  # converted to 32 bits at a time: they fit into the processor's cache
 _VECTORS_PER_CENTRE = 256
+_SAMPLED_PER_CENTRE = 64  # vectors that determine a centre; with 256, scales are 1 % smaller
 _MAX_CENTRES = 256  # of a new segment; a merged one has those of all its parts
 _CENTRE_ITERATIONS = 4
 _MAX_CODE = 127
+_MIN_LENGTH = 1e-9  # of a vector whose square is not too small for 32 bits
 _MAX_SORTED = 10_000  # wanted trees; more are looked up in a table instead of sorted
 
 
@@ -45,6 +47,9 @@ def normalise(vectors: Floats) -> Floats:
     """Return vectors of length one; a vector without direction (zero or not finite) becomes zero."""
     vectors = np.asarray(vectors, np.float32)
     with np.errstate(all="ignore"):
+        lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
+        if ((lengths > _MIN_LENGTH) & (lengths < 1 / _MIN_LENGTH)).all():
+            return vectors / lengths
         largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
         usable = np.isfinite(largest) & (largest > 0)
         scaled = np.where(usable, vectors / np.where(usable, largest, 1), 0)  # no overflow in the squares
@@ -206,14 +211,17 @@ class VectorSegment:
     def encode(cls, trees: Integers, vectors: Floats) -> VectorSegment:
         """Round vectors of length 1."""
         count = min(max(len(vectors) // _VECTORS_PER_CENTRE, 1), _MAX_CENTRES)
-        sample = vectors[:: max(len(vectors) // (count * _VECTORS_PER_CENTRE), 1)]
+        sample = vectors[:: max(len(vectors) // (count * _SAMPLED_PER_CENTRE), 1)]
         centres = train_centroids(sample, count, _CENTRE_ITERATIONS)
-        cell = find_centroids(vectors, centres)
-        rest = vectors - centres[cell]
-        scale = (np.abs(rest).max(axis=1, initial=0) / _MAX_CODE).astype(np.float16)
-        divisor = np.where(scale > 0, scale, 1).astype(np.float32)[:, None]
-        codes = np.clip(np.rint(rest / divisor), -_MAX_CODE, _MAX_CODE).astype(np.int8)
-        return cls(np.asarray(trees, np.int64), centres, cell.astype(np.uint16), scale, codes)
+        cell = find_centroids(vectors, centres).astype(np.uint16)
+        scale, codes = np.empty(len(vectors), np.float16), np.empty(vectors.shape, np.int8)
+        for at in range(0, len(vectors), _CACHED_VECTORS):
+            block = slice(at, at + _CACHED_VECTORS)
+            rest = vectors[block] - centres[cell[block]]
+            scale[block] = np.abs(rest).max(axis=1) / _MAX_CODE
+            rest /= np.where(scale[block] > 0, scale[block], 1).astype(np.float32)[:, None]
+            np.clip(np.rint(rest, out=rest), -_MAX_CODE, _MAX_CODE, out=codes[block], casting="unsafe")
+        return cls(np.asarray(trees, np.int64), centres, cell, scale, codes)
 
     def decode(self, rows: Integers | slice) -> Floats:
         """Return the vectors of some rows."""

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from eqkin.encoder.torch_network import TreeNetwork
+from eqkin.encoder.model import Model
+from eqkin.encoder.torch_network import TreeNetwork, build_network
 from eqkin.encoder.tree_ops import PADDING, ROOT, TreeBatch
 from eqkin.errors import LimitReached
 from eqkin.limits import LIMITS
@@ -24,7 +25,7 @@ from eqkin.trees import Forest, Vocabulary
 from eqkin.trees.forest import Array, iter_blocks
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, find_labels, to_dense
 
-EMBEDDING_NODES = {"cuda": 200_000, "cpu": 4_000}  # nodes per batch when embedding
+EMBEDDING_NODES = {"cuda": 1 << 18, "cpu": 4_000}  # nodes per batch when embedding
 _FIRST_CHARACTER = TAG_SLOTS + ATTRIBUTE_SLOTS
 _INT16_MAX = np.iinfo(np.int16).max
 
@@ -142,6 +143,24 @@ class DeviceForest:
         finally:
             network.train(was_training)
         return torch.cat([torch.zeros(0, network.architecture.dimensions, device=self.device), *parts])
+
+
+class DeviceNetwork:
+    """A model's network in torch on a device, for an `Encoder`. Float32, with TF32 products on a GPU."""
+
+    def __init__(self, model: Model, device: torch.device) -> None:
+        if device.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = True
+        self._vocabulary, self._device = model.vocabulary, device
+        self._network = build_network(model.architecture, model.weights).to(device)
+        self.block_nodes: int = EMBEDDING_NODES["cuda"]
+
+    def embed(self, forest: Forest) -> npt.NDArray[np.float32]:
+        """Return the embeddings of all trees, (trees, dimensions)."""
+        vectors: npt.NDArray[np.float32] = (
+            DeviceForest(forest, self._vocabulary, self._device).embed(self._network).cpu().numpy()
+        )
+        return vectors
 
 
 def _build_labels(

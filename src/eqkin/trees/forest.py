@@ -86,7 +86,11 @@ class Forest:
         indices = np.asarray(indices, dtype=np.int64)
         sizes = self.offsets[indices + 1] - self.offsets[indices]
         offsets = np.concatenate(([0], np.cumsum(sizes)))
-        nodes = np.repeat(self.offsets[:-1][indices] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        nodes: slice | Places
+        if len(indices) and (np.diff(indices) == 1).all():
+            nodes = slice(int(self.offsets[indices[0]]), int(self.offsets[indices[-1] + 1]))
+        else:
+            nodes = np.repeat(self.offsets[:-1][indices] - offsets[:-1], sizes) + np.arange(offsets[-1])
         tags, tag = _compact_strings(self.tags, self.tag[nodes])
         attributes, attribute = _compact_strings(self.attributes, self.attribute[nodes])
         texts, text = _compact_strings(self.texts, self.text[nodes])
@@ -116,10 +120,8 @@ class Forest:
             return
         if int(self.n_children.max()) >= nodes:
             raise CorruptData("forest: a node has more children than there are nodes")
-        children = np.add.reduceat(self.n_children.astype(np.int64), self.offsets[:-1])
-        inner = np.ones(nodes, bool)
-        inner[self.offsets[:-1]] = False
-        if (children != self.sizes - 1).any() or (self.compute_parent()[inner] >= np.flatnonzero(inner)).any():
+        children = np.add.reduceat(self.n_children, self.offsets[:-1], dtype=np.int64)
+        if (children != self.sizes - 1).any() or (self.compute_first_child() <= np.arange(nodes)).any():
             raise CorruptData("forest: child counts do not make a tree")
 
 

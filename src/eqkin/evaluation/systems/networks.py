@@ -9,8 +9,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import DESCRIPTION_FILE, Model
@@ -50,16 +48,12 @@ def embed_forest(
         raise BadInput(f"{device} needs torch: pip install 'eqkin[train]'")
     if device == "cpu" or not has_torch:
         return Encoder(model).embed(forest, progress)
-    from eqkin.encoder.torch_network import build_network
-    from eqkin.training.batches import DeviceForest
+    from eqkin.training.batches import DeviceNetwork
     from eqkin.training.config import choose_device
 
     chosen = choose_device(device)
-    if chosen.type != "cuda":
-        return Encoder(model).embed(forest, progress)
-    network = build_network(model.architecture, model.weights).to(chosen)
-    vectors = DeviceForest(forest, model.vocabulary, chosen).embed(network)
-    return np.asarray(vectors.cpu().numpy(), np.float32)
+    network = DeviceNetwork(model, chosen) if chosen.type == "cuda" else None
+    return Encoder(model, network).embed(forest, progress)
 
 
 class GraphSystem(EmbeddingSystem):
