@@ -49,7 +49,8 @@ def normalise(vectors: Floats) -> Floats:
     with np.errstate(all="ignore"):
         lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
         if ((lengths > _MIN_LENGTH) & (lengths < 1 / _MIN_LENGTH)).all():
-            return vectors / lengths
+            unit: Floats = vectors / lengths
+            return unit
         largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
         usable = np.isfinite(largest) & (largest > 0)
         scaled = np.where(usable, vectors / np.where(usable, largest, 1), 0)  # no overflow in the squares
