@@ -123,11 +123,11 @@ def test_search_finds_the_whole_of_a_part(engine, query, whole):
 
 
 def test_terms_find_what_vectors_do_not(narrow, monkeypatch):
-    factor, product = "1 - p^{-s}", ("atlas:number-theory", "euler-product")
-    assert _labels(narrow.search(factor, k=3))[0] == product
+    part, whole = r"\sum_j J_{ij}s_j", ("atlas:statistical-physics", "metropolis-spin")
+    assert _labels(narrow.search(part, k=3))[0] == whole
     monkeypatch.setattr(_get_index(narrow), "terms", None)
-    found = _labels(narrow.search(factor, k=4))  # another query than the one that is cached
-    assert len(found) == 1 and found != [product]
+    found = _labels(narrow.search(part, k=4))  # another query than the one that is cached
+    assert len(found) == 1 and found != [whole]
 
 
 def test_vectors_find_what_terms_do_not(engine, monkeypatch):

@@ -175,13 +175,13 @@ RECIPES = {
     "paper": Recipe(),
     "eqkin": Recipe(
         name="eqkin",
-        architecture=Architecture(kind="mix", width=512, layers=4, normalised=(), dimensions=128),
+        architecture=Architecture(kind="mix", width=256, layers=4, normalised=(), dimensions=128),
         loss="kin",
         masking=0.15,
         transpositions=120.0,
         renamed=0.1,
         batch=1_024,
-        triplets=10_000_000,
+        triplets=16_000_000,
         learning_rate=1e-3,
         warm_up=100,
         balance=0.5,
@@ -192,6 +192,7 @@ RECIPES = {
         structure_weight=0.4,
         context_weight=1.0,
         notations=3,
+        rewritten=90_000,
     ),
 }
 
