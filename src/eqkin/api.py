@@ -112,10 +112,11 @@ class Library(LibraryFiles):
         Returns:
             How many papers were converted again.
         """
-        from eqkin.library.upgrade import upgrade_trees
+        from eqkin.library.upgrade import compress_prose, upgrade_trees
 
         with self.open_writer() as writer:
             converted = upgrade_trees(writer, executor or LocalExecutor(), progress)
+            compress_prose(writer)
         LocalJudgements(self.folder).seal()
         return converted
 

@@ -9,7 +9,7 @@ import zstandard
 from eqkin.api import Library, verify
 from eqkin.errors import BadInput
 from eqkin.index import IndexManifest, VectorIndex, load_encoder, update_index
-from eqkin.library.database import LibraryManifest
+from eqkin.library.database import MANIFEST_VERSION, LibraryManifest
 from eqkin.library.judgements import LocalJudgements
 from tests.library.conftest import write_article
 
@@ -84,9 +84,13 @@ def test_library_of_0_1_is_added_to_and_removed_from(folder: Path, tmp_path: Pat
 
 def test_library_of_0_1_is_upgraded_without_its_sources(folder: Path) -> None:
     with Library.open(folder) as library:
+        equations = list(library.iter_equations())
         assert library.upgrade() == 0  # the converter is the same
+        assert list(library.iter_equations()) == equations
+        compressed = "SELECT sum(typeof(latex) = 'blob') > 0.9 * sum(length(latex) > 100) FROM sections"
+        assert library.connection.execute(compressed).fetchone()[0]
         library.open_engine()
-    assert LibraryManifest.load(folder).version == 2
+    assert LibraryManifest.load(folder).version == MANIFEST_VERSION
     report = verify(folder)
     assert not report.problems + report.notes
     assert report.content == _CONTENT

@@ -126,3 +126,12 @@ def test_format_of_a_newer_eqkin_is_refused_with_advice(folder: Path, name: str)
     else:
         with pytest.raises(EqkinError, match="version 99, this eqkin reads .*; install a newer eqkin"):
             Library.open(folder)
+
+
+def test_damaged_prose_is_found_by_readers_and_verify(folder: Path) -> None:
+    with closing(sqlite3.connect(folder / "library.db")) as connection, connection:
+        connection.execute("UPDATE sections SET latex = x'28b52ffd'")
+    replace(LibraryManifest.load(folder), database=hash_file(folder / "library.db")).save(folder)
+    with Library.open(folder) as library, pytest.raises(CorruptData, match="damaged"):
+        list(library.iter_equations())
+    assert verify(folder).problems

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from eqkin.library.database import JOIN_WHOLE, LATEX
+from eqkin.library.database import JOIN_WHOLE, LATEX, PROSE
 from eqkin.library.files import LibraryFiles
 from eqkin.trees.forest import Forest
 
@@ -125,7 +125,7 @@ def read_sections(library: LibraryFiles, ids: Iterable[int]) -> dict[int, tuple[
     """Return heading and prose of sections by their ids."""
     wanted = orjson.dumps(list(map(int, ids))).decode()
     rows = _select(
-        library, "SELECT id, title, latex FROM sections WHERE id IN (SELECT value FROM json_each(?))", (wanted,)
+        library, f"SELECT id, title, {PROSE} FROM sections s WHERE id IN (SELECT value FROM json_each(?))", (wanted,)
     )
     return {number: (title, prose) for number, title, prose in rows}
 
@@ -134,7 +134,7 @@ def read_equation_text(library: LibraryFiles, key: str, number: int) -> tuple[st
     """Return heading and prose of an equation's section, title and abstract of its paper; None if it is not there."""
     rows = _select(
         library,
-        "SELECT s.title, s.latex, p.title, p.abstract FROM equations e "
+        f"SELECT s.title, {PROSE}, p.title, p.abstract FROM equations e "
         "JOIN sections s ON s.id = e.section JOIN papers p ON p.id = e.paper WHERE p.key = ? AND e.number = ?",
         (key, number),
     )
@@ -147,7 +147,9 @@ def read_paper_text(library: LibraryFiles, key: str) -> PaperText | None:
     if not papers:
         return None
     ((number, content, title, abstract),) = papers
-    sections = _select(library, "SELECT number, title, latex FROM sections WHERE paper = ? ORDER BY number", (number,))
+    sections = _select(
+        library, f"SELECT number, title, {PROSE} FROM sections s WHERE paper = ? ORDER BY number", (number,)
+    )
     marks: dict[int, dict[int, int]] = {}
     labels: dict[str, int] = {}
     for section, mark, equation, label in _select(

@@ -22,7 +22,7 @@ from eqkin.latex.macros import Macro, unpack_macros
 from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, extract_context, to_plain_text
 from eqkin.latex.structural import expand_macros
 from eqkin.library import LibraryFiles
-from eqkin.library.database import JOIN_WHOLE, LATEX
+from eqkin.library.database import JOIN_WHOLE, LATEX, PROSE
 from eqkin.trees.mathml import Node, to_mathml
 
 _CONTEXT_CHARS = 3_000  # characters of LaTeX around an equation that are read as prose
@@ -32,7 +32,7 @@ _PAPER_COLUMNS = (
 )
 _SELECT_EQUATIONS = f"""
 SELECT e.tree, e.number, e.mark, {LATEX} AS latex, e.label, e.printed, w.number AS whole, e.inline, e.section,
-    s.title AS heading, s.latex AS prose, p.macros, {_PAPER_COLUMNS}
+    s.title AS heading, {PROSE} AS prose, p.macros, {_PAPER_COLUMNS}
 FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section {JOIN_WHOLE}
 """
 _SELECT_REFS = (
@@ -42,7 +42,7 @@ _SELECT_REFS = (
 _SELECT_EXPORT = f"""
 SELECT e.tree, e.number, e.mark, e.environment, e.label, e.status, e.repaired, e.reason, e.message, e.printed, e.inline,
     e.section, {LATEX} AS latex, w.number AS whole, p.key, p.title, p.authors, p.year, p.fields, p.macros,
-    s.title AS heading, s.latex AS prose
+    s.title AS heading, {PROSE} AS prose
 FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section {JOIN_WHOLE}
 WHERE p.id = ? AND (? OR e.tree IS NOT NULL) ORDER BY e.number
 """

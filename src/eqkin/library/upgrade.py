@@ -1,5 +1,7 @@
 """Making a library's trees again from the LaTeX in it: for a new version of the converter, or after damage.
 
+Prose that an older eqkin stored is compressed.
+
 A paper's LaTeX, packages and macros are stored, so its sources are not needed. The digest of a paper names the
 converter of its trees: so the next run continues one that was killed, and sources that are added again are known.
 """
@@ -17,7 +19,7 @@ from eqkin.executor import Executor
 from eqkin.latex.environments import MATHML_ENVIRONMENT
 from eqkin.latex.macros import unpack_macros
 from eqkin.latex.outline import Document, Equation
-from eqkin.library.database import FOREST_FOLDER
+from eqkin.library.database import FOREST_FOLDER, compress_text
 from eqkin.library.files import TreesEntry, list_segments
 from eqkin.library.parsing import ParsedPaper, compute_content_digest, convert_document
 from eqkin.library.verify import load_stored_paper
@@ -27,6 +29,7 @@ from eqkin.storage.segments import is_intact
 from eqkin.trees import Forest
 from eqkin.trees.forest import open_forest
 
+_SECTIONS_PER_COMMIT = 10_000
 _LOST = "its tree was damaged, and it has no LaTeX"
 
 
@@ -68,6 +71,22 @@ def upgrade_trees(writer: LibraryWriter, executor: Executor, progress: Callable[
     writer.drop_segments(damaged)
     writer.set_converter(get_converter_identity())
     return len(chosen)
+
+
+def compress_prose(writer: LibraryWriter) -> None:
+    """Compress the prose of sections that an older eqkin stored; give the room that is free to the file system.
+
+    A section may be compressed or not, so that this can be stopped at any moment.
+    """
+    last = -1
+    while rows := writer.connection.execute(
+        "SELECT id, latex FROM sections WHERE id > ? AND typeof(latex) = 'text' ORDER BY id LIMIT ?",
+        (last, _SECTIONS_PER_COMMIT),
+    ).fetchall():
+        last = rows[-1]["id"]
+        packed = [(compress_text(writer.compressor, latex), number) for number, latex in rows]
+        writer.replace_prose([row for row in packed if isinstance(row[0], bytes)])
+    writer.release_free_pages()
 
 
 def _choose_papers(writer: LibraryWriter, damaged: list[TreesEntry]) -> list[int]:

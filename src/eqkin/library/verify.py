@@ -24,6 +24,7 @@ from eqkin.library.database import (
     OWN_FILES,
     OWN_JUDGEMENT_FILES,
     OWN_SEGMENTS,
+    PROSE,
     LibraryManifest,
     check_links,
     connect,
@@ -185,7 +186,7 @@ def load_stored_paper(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple
         notes=orjson.loads(row["notes"]),
     )
     sections = connection.execute(
-        "SELECT id, level, title, latex FROM sections WHERE paper = ? ORDER BY number", (row["id"],)
+        f"SELECT id, level, title, {PROSE} AS latex FROM sections s WHERE paper = ? ORDER BY number", (row["id"],)
     ).fetchall()
     number_of = {section["id"]: number for number, section in enumerate(sections)}
     equations: list[ParsedEquation] = []

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import orjson
+import zstandard
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed, Unreachable
 from eqkin.library import database
@@ -34,6 +35,8 @@ from eqkin.storage.segments import (
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import from_bytes, open_forest, to_bytes
 
+_COMPRESSION_LEVEL = 3  # 9 saves 3 % and takes three times as long
+_MAX_FREE_FRACTION = 0.1  # of the pages of a database
 _DEAD_TREE = (["math"], [""], [""], [[[0], [0], [0], [0]]])  # a single node
 
 
@@ -60,6 +63,7 @@ class LibraryWriter:
         self.settings: WriterSettings = SETTINGS
         self.manifest: LibraryManifest
         self.connection: sqlite3.Connection
+        self.compressor = zstandard.ZstdCompressor(_COMPRESSION_LEVEL)
         self._lock = WriterLock(folder)
         self._batch: dict[str, ParsedPaper] = {}
         self._equations = 0  # in the batch
@@ -75,7 +79,7 @@ class LibraryWriter:
                 if not self.manifest.sealed:  # it was killed; what it damaged must not be sealed
                     database.require_sound(self.connection, self.folder / DATABASE_NAME)
                 self._delete_unused_files()
-                if database.is_outdated(self.connection):
+                if database.read_version(self.connection) < database.MANIFEST_VERSION:
                     with self._begin_transaction():
                         database.upgrade_tables(self.connection)
             except BaseException:
@@ -194,12 +198,15 @@ class LibraryWriter:
     @contextmanager
     def _begin_transaction(self) -> Iterator[None]:
         """Commit all changes of the block, or none; a commit raises the generation by one."""
-        if self.manifest.sealed:
-            self.manifest = self.manifest.unseal()
-            self.manifest.save(self.folder)
+        self._unseal()
         with database.translate_sqlite_errors(self.folder / DATABASE_NAME), database.begin_transaction(self.connection):
             yield
             self.connection.execute("UPDATE state SET value = value + 1 WHERE key = 'generation'")
+
+    def _unseal(self) -> None:
+        if self.manifest.sealed:
+            self.manifest = self.manifest.unseal()
+            self.manifest.save(self.folder)
 
     def _store_paper(self, paper: ParsedPaper, first: int) -> None:
         """Write the rows of a paper; a paper that the database refuses is stored as failed."""
@@ -254,8 +261,11 @@ class LibraryWriter:
         )
         owner = cursor.lastrowid
         sections = [
-            execute("INSERT INTO sections VALUES (NULL, ?, ?, ?, ?, ?)", (owner, number, *section)).lastrowid
-            for number, section in enumerate(parsed.sections)
+            execute(
+                "INSERT INTO sections VALUES (NULL, ?, ?, ?, ?, ?)",
+                (owner, number, level, title, database.compress_text(self.compressor, prose)),
+            ).lastrowid
+            for number, (level, title, prose) in enumerate(parsed.sections)
         ]
         (last,) = execute("SELECT coalesce(max(id), 0) FROM equations").fetchone()
         self.connection.executemany(
@@ -315,6 +325,23 @@ class LibraryWriter:
         """Say that one converter made all trees; takes effect when the writer closes."""
         if self.manifest.converter != identity:
             self.manifest = replace(self.manifest.unseal(), converter=identity)
+
+    def replace_prose(self, rows: Sequence[tuple[str | bytes, int]]) -> None:
+        """Store the same prose of sections in another form, given with their ids."""
+        if rows:
+            with self._begin_transaction():
+                self.connection.executemany("UPDATE sections SET latex = ? WHERE id = ?", rows)
+
+    def release_free_pages(self) -> None:
+        """Make the file of the database smaller if much of it is not used."""
+        execute = self.connection.execute
+        (free,), (pages,) = execute("PRAGMA freelist_count").fetchone(), execute("PRAGMA page_count").fetchone()
+        if free > _MAX_FREE_FRACTION * pages:
+            self._unseal()
+            with database.translate_sqlite_errors(self.folder / DATABASE_NAME):
+                execute("PRAGMA cache_spill = ON")  # not all of it may fit in memory
+                execute(f"PRAGMA page_size = {database.PAGE_BYTES}")
+                execute("VACUUM")
 
     def _compact(self) -> None:
         """Merge small segments if there are many, and drop dead trees if they are most.
