@@ -10,8 +10,7 @@ from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
 from eqkin.search.retrieve import find_needed_codes
 from eqkin.search.wildcards import Pattern, replace_wildcards
-from eqkin.trees.matching import OperatorTree, match_trees
-from eqkin.trees.mathml import number_nodes, to_forest, to_mathml, to_node
+from eqkin.trees.mathml import list_nodes, to_forest, to_mathml, to_node
 from eqkin.trees.operator_terms import extract_operator_terms
 
 _READER = FormulaReader(1)
@@ -22,8 +21,14 @@ def tree(latex):
     return _READER.read(latex, wildcards=False).root
 
 
-def found(pattern, latex):
-    return Pattern(parse_operators(_READER.read(pattern).forest)).match(parse_operators(to_forest(tree(latex))))
+WHOLE, PART, NOTHING = 2, 1, 0
+
+
+def found(pattern, latex, **settings):
+    """Return how much of a formula a pattern matches."""
+    ours = Pattern(parse_operators(_READER.read(pattern).forest))
+    (extent,) = ours.match(parse_operators(to_forest(tree(latex))), **settings)
+    return extent
 
 
 def bindings(pattern, latex):
@@ -74,8 +79,7 @@ def bindings(pattern, latex):
     ],
 )  # fmt: skip
 def test_pattern_matches_whole_formula(pattern, latex, expected):
-    match = found(pattern, latex)
-    assert match is not None and match.whole
+    assert found(pattern, latex) == WHOLE
     assert bindings(pattern, latex) == expected
 
 
@@ -99,8 +103,7 @@ def test_pattern_matches_whole_formula(pattern, latex, expected):
     ],
 )
 def test_pattern_matches_part(pattern, latex, expected):
-    match = found(pattern, latex)
-    assert match is not None and not match.whole
+    assert found(pattern, latex) == PART
     assert bindings(pattern, latex) == expected
 
 
@@ -139,12 +142,12 @@ def test_formula_of_a_form_has_all_terms_without_wildcards(pattern, latex):
     ],
 )
 def test_pattern_does_not_match_other_forms(pattern, latex):
-    assert found(pattern, latex) is None
+    assert found(pattern, latex) == NOTHING
 
 
 def test_pattern_ignores_layout():
-    assert found(r"\sum_{?i} ?a", r"\textstyle\sum\nolimits_{k} \, {\displaystyle a_k}").whole
-    assert found("|?x|", r"\left|\phantom{a} y \right|").whole
+    assert found(r"\sum_{?i} ?a", r"\textstyle\sum\nolimits_{k} \, {\displaystyle a_k}") == WHOLE
+    assert found("|?x|", r"\left|\phantom{a} y \right|") == WHOLE
 
 
 def test_match_pairs_nodes_of_both_trees():
@@ -158,18 +161,14 @@ def test_match_pairs_nodes_of_both_trees():
 
 
 def _nodes(root):
-    nodes = [root]
-    for node in nodes:
-        nodes.extend(node.children)
-    return [(node, number_nodes(root)[id(node)]) for node in nodes]
+    return [(node, number) for number, node in enumerate(list_nodes(root))]
 
 
 def test_match_stops_after_its_limit_of_steps():
     factors = "".join(f"x_{{{i % 7}}}" for i in range(300))
-    assert found("?a?b?c?d?e?f?a?b?c?d?e?f=0", f"{factors}=0") is None  # trying all ways would take years
-    ours, theirs = (OperatorTree(parse_operators(_READER.read(latex).forest)) for latex in ("?a+?b", "x+y"))
-    assert match_trees(ours, theirs).whole
-    assert match_trees(ours, theirs, limit=2) is None
+    assert found("?a?b?c?d?e?f?a?b?c?d?e?f=0", f"{factors}=0") == NOTHING  # trying all ways would take years
+    assert found("?a+?b", "x+y") == WHOLE
+    assert found("?a+?b", "x+y", max_steps=2) == NOTHING
 
 
 @pytest.mark.parametrize(
@@ -215,5 +214,5 @@ _EXPRESSIONS = st.recursive(
 @settings(max_examples=60)
 def test_pattern_matches_the_formula_it_was_made_from(part, rest):
     query, other = rf"\sqrt{{?w}} \neq h({rest}, ?w)", rf"\sqrt{{{part}}} \neq h({rest}, {part})"
-    assert found(query, other).whole
-    assert found(rest, rf"1 < f({rest}) < 2") is not None
+    assert found(query, other) == WHOLE
+    assert found(rest, rf"1 < f({rest}) < 2") == PART

@@ -51,7 +51,7 @@ class NotationWriter:
         for first in range(0, len(forest), _BATCH_TREES):
             trees = np.arange(first, min(first + _BATCH_TREES, len(forest)))
             seeds = np.random.SeedSequence([seed, first]).generate_state(len(trees)).tolist()
-            payload = encode_trees(forest.select(trees), seeds=seeds, count=count, renamed=renamed)
+            payload = encode_trees(forest.select(trees), seeds=seeds, count=count, renamed=renamed).decode()
             if self._write is None:
                 engine, self._finish = start_engine(self, load_scripts("notations.js"), LIMITS)
                 self._write = cast("JSFunction", engine.eval("writeNotations"))

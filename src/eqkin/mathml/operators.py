@@ -1,23 +1,26 @@
 """Presentation trees to operator trees, by a precedence parser in the embedded JavaScript engine.
 
 `symbols.js` holds the tables of signs and letters, `operators.js` the grammar, `canonical.js` the table of equivalent
-notations, `forms.js` and `weak_forms.js` the hashes of statements; `batches.js` reads and writes arrays. The engine is
-needed for KaTeX anyway, and runs code that handles node after node faster than Python does.
+notations, `forms.js` and `weak_forms.js` the hashes of statements; `batches.js` reads and writes arrays. `matching.js`
+matches operator trees, `explain.js` shows the matches in presentation trees. The engine is needed for KaTeX anyway, and
+runs code that handles node after node faster than Python does.
 """
 
 from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from itertools import accumulate
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 import orjson
-from py_mini_racer import JSFunction
+from py_mini_racer import MiniRacer
 
 from eqkin.limits import LIMITS, Limits
 from eqkin.mathml.converter import LIMIT_ERRORS, start_engine
@@ -37,7 +40,7 @@ class OperatorParser:
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self._limits = limits
-        self._parse: JSFunction | None = None
+        self._engine: MiniRacer | None = None
         self._finish: Callable[[], object] = lambda: None
 
     def parse(self, forest: Forest, *, canonical: bool = True) -> OperatorForest:
@@ -57,12 +60,11 @@ class OperatorParser:
             end = max(first + 1, room)
             batch = forest if end - first == len(forest) else forest.select(np.arange(first, end))
             try:
-                yield self._call(batch, canonical)
+                answer = self.call("parseOperators", encode_trees(batch, canonical=canonical))
+                yield _decode_answer(bytes(cast("memoryview", answer)))
             except (
                 LIMIT_ERRORS
             ):  # one tree took all the time or memory: it becomes a single node, the others are parsed
-                self._parse = None
-                self._finish()
                 if len(batch) == 1:
                     yield _UNPARSED
                 else:
@@ -70,12 +72,17 @@ class OperatorParser:
                         yield from self._iter_answers(batch.select([tree]), canonical)
             first = end
 
-    def _call(self, forest: Forest, canonical: bool) -> OperatorForest:
-        if self._parse is None:
-            engine, self._finish = start_engine(self, load_scripts(), self._limits)
-            self._parse = cast("JSFunction", engine.eval("parseOperators"))
-        answer = self._parse(encode_trees(forest, canonical=canonical), timeout_sec=self._limits.parse_seconds)
-        return _decode_answer(bytes(cast("memoryview", answer)))
+    def call(self, function: str, payload: bytes) -> object:
+        """Call a function of the scripts with JSON; a call that reaches a limit raises one of `LIMIT_ERRORS`."""
+        if self._engine is None:
+            self._engine, self._finish = start_engine(self, load_scripts(), self._limits)
+        try:  # one evaluation is one round trip to the engine's thread; calling a function object would be three
+            code = f"{function}({orjson.dumps(payload.decode()).decode()})"
+            return self._engine.eval(code, timeout_sec=self._limits.parse_seconds)
+        except LIMIT_ERRORS:
+            self._engine = None
+            self._finish()
+            raise
 
 
 def _decode_answer(answer: bytes) -> OperatorForest:
@@ -100,33 +107,45 @@ def _decode_answer(answer: bytes) -> OperatorForest:
     )
 
 
-def encode_trees(forest: Forest, **settings: object) -> str:
+def encode_trees(forest: Forest, **settings: object) -> bytes:
     """Return trees and settings as the argument of a function in `batches.js`."""
-    columns = [np.asarray(part, np.int64) for part in (forest.tag, forest.attribute, forest.text, forest.n_children)]
     batch = settings | {
         "tags": forest.tags,
         "attributes": forest.attributes,
         "texts": forest.texts,
         "sizes": forest.sizes.tolist(),
-        "nodes": (np.concatenate(columns) + _CODE_OFFSET).astype("<u2").tobytes().decode("utf-16-le"),
+        "nodes": encode_columns([forest.tag, forest.attribute, forest.text, forest.n_children]),
     }
-    return orjson.dumps(batch).decode()
+    return orjson.dumps(batch)
+
+
+def encode_columns(columns: Sequence[npt.NDArray[Any]]) -> str:
+    """Return small numbers as a string for `batches.js`, column after column, one character each."""
+    numbers = np.concatenate([np.asarray(column, np.int64) for column in columns])
+    return (numbers + _CODE_OFFSET).astype("<u2").tobytes().decode("utf-16-le")
 
 
 _idle_parsers: deque[OperatorParser] = deque()  # of this process
 _parent_parsers: list[object] = []  # engines do not survive a fork; to collect them would wait for them
 
 
-def parse_operators(forest: Forest) -> OperatorForest:
-    """Parse every tree with a parser that no other thread is using."""
+@contextmanager
+def borrow_parser() -> Iterator[OperatorParser]:
+    """Borrow a parser that no other thread is using."""
     try:
         parser = _idle_parsers.pop()
     except IndexError:
         parser = OperatorParser()
     try:
-        return parser.parse(forest)
+        yield parser
     finally:
         _idle_parsers.append(parser)
+
+
+def parse_operators(forest: Forest) -> OperatorForest:
+    """Parse every tree."""
+    with borrow_parser() as parser:
+        return parser.parse(forest)
 
 
 def _forget_parsers() -> None:
@@ -142,5 +161,6 @@ if hasattr(os, "register_at_fork"):
 def load_scripts(*more: str) -> str:
     """Return the scripts of the parser, followed by others that build on them."""
     package = resources.files("eqkin.mathml")
-    names = ("symbols.js", "operators.js", "canonical.js", "forms.js", "weak_forms.js", "batches.js", *more)
+    names = ("symbols.js", "operators.js", "canonical.js", "forms.js", "weak_forms.js", "batches.js")
+    names += ("matching.js", "explain.js", *more)
     return "\n".join(package.joinpath(name).read_text("utf-8") for name in names)

@@ -1,8 +1,7 @@
 r"""Queries with wildcards: which formulas have the form of `?a^2 + ?b^2 = ?c^2`, or contain it?
 
 Wildcards are leaves of the query's tree (`<mi>?x</mi>`). Their names mean nothing but identity: a pattern is matched by
-operator trees (`eqkin.trees.matching`), and for all else each wildcard is replaced by a letter that only depends on its
-place.
+operator trees, and for all else each wildcard is replaced by a letter that only depends on its place.
 """
 
 from __future__ import annotations
@@ -13,35 +12,50 @@ from itertools import chain, count
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from eqkin.limits import check_cancelled
+from eqkin.mathml.converter import LIMIT_ERRORS
+from eqkin.mathml.operators import borrow_parser, encode_columns
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.matching import OperatorMatch, OperatorTree, match_trees
+from eqkin.trees.forest import iter_blocks
 from eqkin.trees.mathml import Node, list_nodes, to_forest, to_node
 from eqkin.trees.operators import OperatorForest
 
 _FREE_LETTERS = "xyzabcnmkstuvwfghpqrijABCXYZFGHMNKPQRSTUVWdeloDEIJLO"
 _WILDCARD_NAME = re.compile(r"\?\w+")
-# labels that match others, too: a product may be an application, an index or an accent may be part of a name
-_FLEXIBLE_LABELS = frozenset({"app", "*", "any", "idx", "hat", "tilde", "check", "breve"})
+_NODES_PER_CALL = 20_000  # of trees that are matched in one call
+_MAX_STEPS = 3_000  # of the search for a match in one tree
 
 Scores = npt.NDArray[np.float32]
 
 
 class Pattern:
-    """A formula with wildcards, prepared for matching many trees."""
+    """A formula with wildcards, which `mathml/matching.js` matches with others."""
 
     def __init__(self, operators: OperatorForest) -> None:
-        self._tree = OperatorTree(operators)
-        labels = set(self._tree.labels) - _FLEXIBLE_LABELS
-        self._needed = {label for label in labels if label[:2] not in ("v:", "n:")}  # which may be parts of names
+        labels = [operators.labels[number] for number in operators.label.tolist()]
+        self._tree = {"labels": labels, "depths": operators.depth.tolist()}
 
-    def match(self, operators: OperatorForest, tree: int = 0) -> OperatorMatch | None:
-        """Return the first match of a tree or a part of it; None if there is none within a number of steps."""
-        present = set(operators.label[operators.offsets[tree] : operators.offsets[tree + 1]].tolist())
-        if not self._needed <= {operators.labels[label] for label in present}:
-            return None
-        return match_trees(self._tree, OperatorTree(operators, tree))
+    def match(self, operators: OperatorForest, max_steps: int = _MAX_STEPS) -> npt.NDArray[np.uint8]:
+        """Return for each tree 2 if all of it matches, 1 if a part does, 0 if none is found within some steps."""
+        found = b""
+        for trees, nodes in iter_blocks(operators.offsets, _NODES_PER_CALL):
+            check_cancelled()
+            used, label = np.unique(operators.label[nodes], return_inverse=True)
+            payload = {
+                "pattern": self._tree,
+                "labels": [operators.labels[number] for number in used.tolist()],
+                "sizes": np.diff(operators.offsets[trees.start : trees.stop + 1]).tolist(),
+                "nodes": encode_columns([label, operators.depth[nodes]]),
+                "limit": max_steps,
+            }
+            try:
+                with borrow_parser() as parser:
+                    found += str(parser.call("matchPattern", orjson.dumps(payload))).encode()
+            except LIMIT_ERRORS:
+                found += b"0" * (trees.stop - trees.start)
+        return np.frombuffer(found, np.uint8) - np.uint8(ord("0"))
 
 
 def is_wildcard(node: Node) -> bool:
@@ -90,9 +104,5 @@ def rank_matches_first(scores: Scores, pattern: Pattern, operators: OperatorFore
         chosen: Numbers of the formulas to match, in the order of their trees; the others count as not matching.
     """
     raised = (scores / 3).astype(np.float32)
-    for tree, at in enumerate(chosen):
-        check_cancelled()
-        match = pattern.match(operators, tree)
-        if match is not None:
-            raised[at] += np.float32((2 if match.whole else 1) / 3)
+    raised[list(chosen)] += pattern.match(operators) / np.float32(3)
     return raised

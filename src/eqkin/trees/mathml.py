@@ -145,31 +145,25 @@ def _write_attributes(attributes: tuple[tuple[str, str], ...]) -> str:
 def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | None = None) -> str:
     """Return a `<math>` element that contains the tree: known elements and attributes only, all text escaped.
 
-    With `classes`, every node carries its breadth-first number as `data-node`, and those in `classes` their class.
+    With `classes`, every node carries its breadth-first number as `data-node`, and those in `classes` their class,
+    which needs no escapes.
     """
     block = ' display="block"' if display else ""
-    pieces = [f'<math xmlns="http://www.w3.org/1998/Math/MathML"{block}>']
-    numbers = number_nodes(root) if classes is not None else {}
-    stack: list[Node | str] = [root]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            pieces.append(item)
-            continue
-        tag = item.tag if item.tag in MATHML_TAGS else "mrow"
-        written = _write_attributes(tuple(item.attributes.items())) if item.attributes else ""
+    nodes = list_nodes(root)
+    written, following = [""] * len(nodes), len(nodes)
+    for number in range(len(nodes) - 1, -1, -1):  # children before their parents
+        node = nodes[number]
+        tag = node.tag if node.tag in MATHML_TAGS else "mrow"
+        extra = _write_attributes(tuple(node.attributes.items())) if node.attributes else ""
         if classes is not None:
-            number = numbers[id(item)]
-            written += f' data-node="{number}"'
-            written += f" class={quoteattr(classes[number])}" if number in classes else ""
-        text = item.text if item.text.isalnum() else _escape(item.text)
-        if item.children:
-            pieces.append(f"<{tag}{written}>{text}")
-            stack.append(f"</{tag}>")
-            stack.extend(reversed(item.children))
-        else:
-            pieces.append(f"<{tag}{written}>{text}</{tag}>")
-    return "".join(pieces) + "</math>"
+            shade = f' class="{classes[number]}"' if number in classes else ""
+            extra += f' data-node="{number}"{shade}'
+        inside = node.text if node.text.isalnum() else _escape(node.text)
+        if node.children:
+            end, following = following, following - len(node.children)
+            inside += "".join(written[following:end])
+        written[number] = f"<{tag}{extra}>{inside}</{tag}>"
+    return f'<math xmlns="http://www.w3.org/1998/Math/MathML"{block}>{written[0]}</math>'
 
 
 def to_forest(root: Node) -> Forest:
@@ -213,11 +207,6 @@ def list_nodes(root: Node) -> list[Node]:
     for node in nodes:
         nodes.extend(node.children)
     return nodes
-
-
-def number_nodes(root: Node) -> dict[int, int]:
-    """Return the breadth-first number of each node by its identity."""
-    return {id(node): number for number, node in enumerate(list_nodes(root))}
 
 
 def to_json(root: Node) -> dict[str, object]:
