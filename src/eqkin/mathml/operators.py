@@ -27,6 +27,9 @@ from eqkin.mathml.converter import LIMIT_ERRORS, start_engine
 from eqkin.trees.forest import Forest
 from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
+_SCRIPTS = tuple(
+    f"{name}.js" for name in "symbols operators canonical forms weak_forms batches matching explain".split()
+)
 _BATCH_NODES = 40_000  # of presentation trees parsed in one call
 _CODE_OFFSET = 256  # as in batches.js
 _NODE = np.zeros(1, np.int64)
@@ -161,6 +164,4 @@ if hasattr(os, "register_at_fork"):
 def load_scripts(*more: str) -> str:
     """Return the scripts of the parser, followed by others that build on them."""
     package = resources.files("eqkin.mathml")
-    names = ("symbols.js", "operators.js", "canonical.js", "forms.js", "weak_forms.js", "batches.js")
-    names += ("matching.js", "explain.js", *more)
-    return "\n".join(package.joinpath(name).read_text("utf-8") for name in names)
+    return "\n".join(package.joinpath(name).read_text("utf-8") for name in (*_SCRIPTS, *more))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import orjson
 
@@ -85,8 +86,8 @@ def _read_sign(tag: str, text: str) -> str:
     return "" if is_silent(tag, text, exact=True) else normalise_text(text, exact=True)
 
 
-def _read_answer(nodes: Sequence[Node], answer: dict[str, list[list[str]]]) -> Explanation:
-    relation = str(answer["relation"])
+def _read_answer(nodes: Sequence[Node], answer: dict[str, Any]) -> Explanation:
+    relation = answer["relation"]
     if "pairings" not in answer:
         return Explanation(relation)
     pairings = tuple(Pairing(ours, theirs, float(similarity)) for ours, theirs, similarity in answer["pairings"])
