@@ -21,11 +21,12 @@ class NodeAttributes {
 
 // Presentation trees in columns over the nodes of all of them, each tree in breadth-first order.
 class PresentationForest {
-  constructor({ tags, attributes, texts, sizes, nodes }) {
+  constructor({ tags, attributes, texts, sizes, nodes, offset = CODE_OFFSET }) {
     forgetSymbols();
     const total = nodes.length / 4;
     this.sizes = sizes;
     this.nodes = nodes;
+    this.offset = offset; // of the characters
     this.tables = { tags, types: tags.map(findType), meanings: texts.map(findMeaning), attributes: attributes.map((lines) => new NodeAttributes(lines)) };
     this.tag = new Array(total);
     this.meaning = new Array(total);
@@ -37,12 +38,12 @@ class PresentationForest {
 
   // Fill the columns of one tree and return a parser of it; the engine optimises what is called often, not long loops.
   openTree(start, size) {
-    const { nodes } = this, { tags, types, meanings, attributes } = this.tables, total = this.tag.length;
+    const { nodes, offset } = this, { tags, types, meanings, attributes } = this.tables, total = this.tag.length;
     for (let i = start, next = start + 1; i < start + size; i++) {
-      const tag = nodes.charCodeAt(i) - CODE_OFFSET, text = nodes.charCodeAt(2 * total + i) - CODE_OFFSET, count = nodes.charCodeAt(3 * total + i) - CODE_OFFSET;
+      const tag = nodes.charCodeAt(i) - offset, text = nodes.charCodeAt(2 * total + i) - offset, count = nodes.charCodeAt(3 * total + i) - offset;
       this.tag[i] = tags[tag];
       this.type[i] = types[tag] | (count ? 0 : LEAF);
-      this.attributes[i] = attributes[nodes.charCodeAt(total + i) - CODE_OFFSET];
+      this.attributes[i] = attributes[nodes.charCodeAt(total + i) - offset];
       this.meaning[i] = meanings[text];
       this.count[i] = count;
       this.first[i] = next;
@@ -118,6 +119,12 @@ class AnswerWriter {
     for (let k = 0; k < children.length; k++) this.addNode(children[k], depth + 1, start);
   }
 
+  // For few trees, which are a part of another answer.
+  toJSON() {
+    const { labels, ...columns } = this;
+    return { labels, ...Object.fromEntries(Object.entries(columns).map(([name, { values, size }]) => [name, Array.from(values.subarray(0, size))])) };
+  }
+
   // Four counts and all other numbers of 32 bits, columns of 16 bits, and the labels as JSON.
   toBuffer() {
     const labels = JSON.stringify(this.labels), read = ({ values, size }) => values.subarray(0, size);
@@ -135,13 +142,17 @@ class AnswerWriter {
   }
 }
 
-function parseOperators(json) {
-  const batch = JSON.parse(json), forest = new PresentationForest(batch), writer = new AnswerWriter();
+function parseBatch(batch) {
+  const forest = new PresentationForest(batch), writer = new AnswerWriter();
   let start = 0;
   for (const size of forest.sizes) {
     const parser = forest.openTree(start, size);
     writer.addTree(parseTree(parser, batch.canonical), parser);
     start += size;
   }
-  return writer.toBuffer();
+  return writer;
+}
+
+function parseOperators(json) {
+  return parseBatch(JSON.parse(json)).toBuffer();
 }

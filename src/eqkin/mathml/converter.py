@@ -21,6 +21,7 @@ from functools import cache
 from importlib import resources
 from itertools import accumulate, takewhile
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import orjson
@@ -33,6 +34,7 @@ from eqkin.limits import LIMITS, Limits
 from eqkin.trees.forest import Forest, ForestBuilder
 
 LIMIT_ERRORS = (JSTimeoutException, JSOOMException, JSEvalException)
+PARSER_SCRIPTS = ("symbols", "operators", "canonical", "forms", "weak_forms", "batches")
 _NO_DOCUMENT: dict[str, object] = {"packages": ["latex"], "definitions": [], "formulas": []}
 _ENGINE_ADDRESS_BYTES = 2_000_000_000_000  # V8 reserves 1.5 TB for its sandbox
 _START_LOCK = Lock()  # V8 initialises itself with its first engine; two threads at once may end the process
@@ -88,6 +90,13 @@ class ConverterIdentity:
 
 
 @cache
+def load_scripts(*names: str) -> str:
+    """Return bundled scripts, one after the other."""
+    package = resources.files("eqkin.mathml")
+    return "\n".join(package.joinpath(f"{name}.js").read_text("utf-8") for name in names)
+
+
+@cache
 def _load_sources() -> tuple[ConverterIdentity, str]:
     package = resources.files("eqkin.mathml")
     try:
@@ -99,8 +108,8 @@ def _load_sources() -> tuple[ConverterIdentity, str]:
         ) from error
     if hashlib.sha256(script).hexdigest() != meta["sha256"]:
         raise CorruptData("the bundled KaTeX script does not match its recorded hash; install eqkin again")
-    ours = [package.joinpath(name).read_text("utf-8") for name in ("macros.js", "document.js", "trees.js")]
-    return ConverterIdentity(meta["name"], meta["version"], meta["sha256"]), "\n".join([script.decode("utf-8"), *ours])
+    ours = load_scripts("macros", "document", "trees")
+    return ConverterIdentity(meta["name"], meta["version"], meta["sha256"]), f"{script.decode()}\n{ours}"
 
 
 def get_converter_identity() -> ConverterIdentity:
@@ -115,6 +124,7 @@ class ConvertedFormulas:
     forest: Forest  # trees of the converted formulas, in order
     failures: list[Failure | None]  # for each formula None, or why it has no tree
     unknown: list[list[str]]  # for each formula the undefined commands shown in it by name
+    parsed: Any = None  # operator trees of all of them for `eqkin.mathml.operators.read_parsed`, if asked for
 
 
 class _AnswerCollector:
@@ -124,6 +134,7 @@ class _AnswerCollector:
         self._builder = ForestBuilder()
         self._failures: list[Failure | None] = []
         self._unknown: list[list[str]] = []
+        self._parsed: Any = None
 
     def add_answer(self, answer: str) -> int:
         """Add an answer: a line of JSON (strings, outcomes), then the nodes, one character per number.
@@ -144,6 +155,7 @@ class _AnswerCollector:
                 failure = Failure.from_message(outcome["error"], outcome["position"])
             self._failures.append(failure)
             self._unknown.append(unknown)
+        self._parsed = header.get("parsed")
         columns = np.frombuffer(nodes.encode("utf-16-le"), "<u2").reshape(4, -1).astype(np.int64) - 1
         self._builder.add_columns(header["tags"], header["attributes"], header["texts"], list(columns), sizes)
         return len(header["outcomes"])
@@ -155,14 +167,20 @@ class _AnswerCollector:
 
     def build(self) -> ConvertedFormulas:
         """Return the combined results."""
-        return ConvertedFormulas(self._builder.build(), self._failures, self._unknown)
+        return ConvertedFormulas(self._builder.build(), self._failures, self._unknown, self._parsed)
 
 
 class Converter:
-    """A KaTeX engine. Not thread-safe; make one per thread."""
+    """A KaTeX engine. Not thread-safe; make one per thread.
 
-    def __init__(self, limits: Limits = LIMITS) -> None:
+    Args:
+        limits: Of time, memory and sizes.
+        parse: Whether the first formulas of a document are also parsed to operator trees, in the same call.
+    """
+
+    def __init__(self, limits: Limits = LIMITS, *, parse: bool = False) -> None:
         self.limits = limits
+        self._parse = parse
         self._engine: MiniRacer | None = None
         self._finish: Callable[[], object] = lambda: None
         self._document = _NO_DOCUMENT
@@ -185,7 +203,7 @@ class Converter:
         }
         trees = _AnswerCollector()
         try:
-            document = _to_json(self._document | {"first": self.limits.batch_formulas})
+            document = _to_json(self._document | {"first": self.limits.batch_formulas, "parse": self._parse})
             trees.add_answer(self._call("openDocument", document))
         except LIMIT_ERRORS:
             self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
@@ -244,6 +262,10 @@ class Converter:
         limits = asdict(self.limits) | {"diagram_commands": sorted(DIAGRAM_COMMANDS)}
         while True:
             engine, self._finish = start_engine(self, _load_sources()[1], self.limits)
+            if self._parse:  # in a scope of its own
+                engine.eval(
+                    f"const parseFormulas = (() => {{ {load_scripts(*PARSER_SCRIPTS)}; return parseBatch; }})()"
+                )
             self._run(engine, "setLimits", _to_json(limits))
             self._run(engine, "setPrelude", _encode_preludes())
             try:  # reopen the document of the previous engine

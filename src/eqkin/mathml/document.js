@@ -22,9 +22,9 @@ function getBase(packages) {
   return found;
 }
 
-// Opens a document with its packages, definitions and formulas, and converts the first formulas.
+// Opens a document with its packages, definitions and formulas, and converts and, if asked, parses the first formulas.
 function openDocument(json) {
-  const { packages, definitions: given, formulas, first } = JSON.parse(json);
+  const { packages, definitions: given, formulas, first, parse } = JSON.parse(json);
   base = getBase(packages);
   macros = {};
   definitions = new Map(given.map((definition) => [definition.name, definition]));
@@ -32,7 +32,7 @@ function openDocument(json) {
   uses = null;
   settled = new Set();
   settle(use(formulas.slice()));
-  return convertAll(formulas.slice(0, first), true);
+  return convertAll(formulas.slice(0, first), true, parse ? parseFormulas : null);
 }
 
 // Makes the macros that these texts use, directly or through others; returns the undefined commands.

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from eqkin.latex.environments import DIAGRAM_COMMANDS
 from eqkin.latex.macros import Macro
@@ -47,6 +48,7 @@ class Conversion:
 
     forest: Forest
     outcomes: list[FormulaOutcome]
+    parsed: Any = None  # see `ConvertedFormulas`; of one formula that needed no repair
 
 
 def convert_formulas(
@@ -72,11 +74,11 @@ def convert_formulas(
                 outcomes[i].tree = trees
                 trees += 1
 
-    done = 0
+    done, parsed = 0, None
     if time.monotonic() < deadline:
         first = converter.open_document(list(packages or []), (definitions or {}).values(), formulas)
         record(range(len(first.failures)), first)
-        done = len(first.failures)
+        done, parsed = len(first.failures), first.parsed if len(texts) == 1 else None
     if done < len(texts):
         record(range(done, len(texts)), converter.convert(texts[done:], deadline=deadline))
     failures = [outcome.failure for outcome in outcomes]
@@ -93,7 +95,7 @@ def convert_formulas(
     for outcome, failure in zip(outcomes, failures, strict=True):
         if outcome.failure is not None:  # report what is wrong with the formula as written
             outcome.failure, outcome.repairs = failure, ()
-    return Conversion(builder.build(), outcomes)
+    return Conversion(builder.build(), outcomes, parsed)
 
 
 def convert_typed_formula(converter: Converter, formula: str) -> Conversion:

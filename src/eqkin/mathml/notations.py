@@ -16,8 +16,8 @@ import orjson
 from py_mini_racer import JSFunction
 
 from eqkin.limits import LIMITS
-from eqkin.mathml.converter import LIMIT_ERRORS, Converter, start_engine
-from eqkin.mathml.operators import OperatorParser, encode_trees, load_scripts
+from eqkin.mathml.converter import LIMIT_ERRORS, PARSER_SCRIPTS, Converter, load_scripts, start_engine
+from eqkin.mathml.operators import OperatorParser, encode_trees
 from eqkin.trees.forest import Forest, ForestBuilder
 from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
@@ -53,7 +53,7 @@ class NotationWriter:
             seeds = np.random.SeedSequence([seed, first]).generate_state(len(trees)).tolist()
             payload = encode_trees(forest.select(trees), seeds=seeds, count=count, renamed=renamed).decode()
             if self._write is None:
-                engine, self._finish = start_engine(self, load_scripts("notations.js"), LIMITS)
+                engine, self._finish = start_engine(self, load_scripts(*PARSER_SCRIPTS, "notations"), LIMITS)
                 self._write = cast("JSFunction", engine.eval("writeNotations"))
             try:
                 answer = self._write(payload, timeout_sec=LIMITS.batch_seconds)

@@ -12,8 +12,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from importlib import resources
 from itertools import accumulate
 from typing import Any, cast
 
@@ -23,13 +21,10 @@ import orjson
 from py_mini_racer import MiniRacer
 
 from eqkin.limits import LIMITS, Limits
-from eqkin.mathml.converter import LIMIT_ERRORS, start_engine
+from eqkin.mathml.converter import LIMIT_ERRORS, PARSER_SCRIPTS, load_scripts, start_engine
 from eqkin.trees.forest import Forest
 from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
-_SCRIPTS = tuple(
-    f"{name}.js" for name in "symbols operators canonical forms weak_forms batches matching explain".split()
-)
 _BATCH_NODES = 40_000  # of presentation trees parsed in one call
 _CODE_OFFSET = 256  # as in batches.js
 _NODE = np.zeros(1, np.int64)
@@ -78,7 +73,9 @@ class OperatorParser:
     def call(self, function: str, payload: bytes) -> object:
         """Call a function of the scripts with JSON; a call that reaches a limit raises one of `LIMIT_ERRORS`."""
         if self._engine is None:
-            self._engine, self._finish = start_engine(self, load_scripts(), self._limits)
+            self._engine, self._finish = start_engine(
+                self, load_scripts(*PARSER_SCRIPTS, "matching", "explain"), self._limits
+            )
         try:  # one evaluation is one round trip to the engine's thread; calling a function object would be three
             code = f"{function}({orjson.dumps(payload.decode()).decode()})"
             return self._engine.eval(code, timeout_sec=self._limits.parse_seconds)
@@ -89,7 +86,7 @@ class OperatorParser:
 
 
 def _decode_answer(answer: bytes) -> OperatorForest:
-    """Read what `AnswerWriter` in `batches.js` wrote."""
+    """Read what `AnswerWriter.toBuffer` in `batches.js` wrote."""
     nodes, trees, forms, _ = np.frombuffer(answer, "<u4", 4).tolist()
     lengths = [4, trees, trees, trees, forms]
     numbers = np.frombuffer(answer, "<u4", sum(lengths))
@@ -97,17 +94,20 @@ def _decode_answer(answer: bytes) -> OperatorForest:
     rest = np.frombuffer(answer, "<u2", offset=numbers.nbytes)
     label, origin, depth = rest[: 3 * nodes].astype(np.int64).reshape(3, -1)
     labels = orjson.loads(rest[3 * nodes :].tobytes().decode("utf-16-le"))
+    return _build_forest(labels, label, origin, depth, sizes, unparsed, statements, codes)
+
+
+def read_parsed(parsed: dict[str, list[Any]]) -> OperatorForest:
+    """Return the operator trees of `ConvertedFormulas.parsed`."""
+    names = ("label", "origin", "depth", "sizes", "unparsed", "statements", "forms")
+    return _build_forest(parsed["labels"], *(np.array(parsed[name], np.int64) for name in names))
+
+
+def _build_forest(labels: list[str], *columns: npt.NDArray[Any]) -> OperatorForest:
+    label, origin, depth, sizes, unparsed, statements, forms = columns
     offsets, form_offsets = (np.concatenate(([0], np.cumsum(counts, dtype=np.int64))) for counts in (sizes, statements))
-    return OperatorForest(
-        labels,
-        label,
-        origin,
-        depth,
-        offsets,
-        unparsed.astype(np.int64),
-        codes.reshape(-1, len(FORM_KINDS)),
-        form_offsets,
-    )
+    codes = forms.astype(np.uint32).reshape(-1, len(FORM_KINDS))
+    return OperatorForest(labels, label, origin, depth, offsets, unparsed.astype(np.int64), codes, form_offsets)
 
 
 def encode_trees(forest: Forest, **settings: object) -> bytes:
@@ -158,10 +158,3 @@ def _forget_parsers() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_parsers)
-
-
-@cache
-def load_scripts(*more: str) -> str:
-    """Return the scripts of the parser, followed by others that build on them."""
-    package = resources.files("eqkin.mathml")
-    return "\n".join(package.joinpath(name).read_text("utf-8") for name in (*_SCRIPTS, *more))

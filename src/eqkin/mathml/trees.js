@@ -132,8 +132,8 @@ function convert(json) {
   return convertAll(formulas, displayMode);
 }
 
-// Converts formulas, at least one, until the time of a batch is over.
-function convertAll(formulas, displayMode) {
+// Converts formulas, at least one, until the time of a batch is over; `parse` makes operator trees.
+function convertAll(formulas, displayMode, parse = null) {
   const tables = { tags: new Symbols(), attributes: new Symbols(), texts: new Symbols() };
   const columns = new Columns();
   const outcomes = [], stop = Date.now() + 1000 * limits.batch_seconds;
@@ -142,8 +142,9 @@ function convertAll(formulas, displayMode) {
     if (outcomes.length && (Date.now() > stop || tables.texts.list.length > MAX_SYMBOLS - limits.tree_nodes)) break;
     outcomes.push(convertOne(latex, displayMode, tables, columns));
   }
-  const header = JSON.stringify({ tags: tables.tags.list, attributes: tables.attributes.list, texts: tables.texts.list, outcomes });
-  return header + "\n" + columns.toString();
+  const strings = { tags: tables.tags.list, attributes: tables.attributes.list, texts: tables.texts.list };
+  const parsed = parse !== null && columns.size ? parse({ ...strings, sizes: outcomes.map((outcome) => outcome.size ?? outcome).filter(Number.isInteger), nodes: columns.toString(), offset: 1, canonical: true }) : undefined;
+  return JSON.stringify({ ...strings, outcomes, parsed }) + "\n" + columns.toString();
 }
 
 // Returns the number of nodes, with the undefined commands if there are any, or an error.

@@ -26,7 +26,7 @@ from eqkin.search.features import extract_query
 from eqkin.search.local import LocalBackend, get_folder
 from eqkin.search.names import Completion, find_atlas_name, list_completions, name_forms
 from eqkin.search.papers import find_related_papers, load_query_paper, read_draft
-from eqkin.search.query import FormulaReader, OversizedFormula, UnreadableFormula
+from eqkin.search.query import Formula, FormulaReader, OversizedFormula, UnreadableFormula
 from eqkin.search.reader import QueryReader, ReadQuery
 from eqkin.search.rerank import rerank
 from eqkin.search.results import (
@@ -44,8 +44,7 @@ from eqkin.search.results import (
 )
 from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
 from eqkin.search.wildcards import Pattern, replace_wildcards
-from eqkin.trees import Forest
-from eqkin.trees.mathml import Node, to_mathml, to_node
+from eqkin.trees.mathml import to_mathml
 from eqkin.trees.terms import INDEXED_FAMILIES, extract_terms
 
 K = TypeVar("K")
@@ -154,9 +153,7 @@ class SearchEngine:
             formula = read.formula
             if formula is None:
                 return read, None
-            return read, self._extract_features(
-                formula.forest, formula.root, read.latex, read.mathml, wildcards=bool(formula.wildcards)
-            )
+            return read, self._extract_features(formula, read.mathml)
 
         read, features = self._queries.get(version, (query, as_words, as_formula), read_query)
         clock.record("embedding")
@@ -194,7 +191,7 @@ class SearchEngine:
             if record.tree < 0:
                 raise BadInput(f"{record.id}: could not be read when it was added, so nothing is related to it")
             forest = snapshot.get_trees(np.array([record.tree]))
-        features = self._extract_features(forest, to_node(forest, 0), record.latex, record.mathml)
+        features = self._extract_features(Formula(record.latex, forest), record.mathml)
         clock.record("embedding")
         return self._search(features, replace(options, exclude=record.tree), clock)
 
@@ -259,20 +256,18 @@ class SearchEngine:
         with self.backend.snapshot() as snapshot:
             return self._facets.get(snapshot.version, None, snapshot.count_facets)
 
-    def _extract_features(
-        self, forest: Forest, root: Node, latex: str, mathml: str, *, wildcards: bool = False
-    ) -> QueryFeatures:
+    def _extract_features(self, formula: Formula, mathml: str) -> QueryFeatures:
         """Compute all that a search needs of the query."""
-        operators = parse_operators(forest)
-        plain = replace_wildcards(forest) if wildcards else forest
+        operators, wildcards = formula.operators, bool(formula.wildcards)
+        plain = replace_wildcards(formula.forest) if wildcards else formula.forest
         (vector,) = self.encoder.embed(plain)
         length = float(np.linalg.norm(vector))
         if not np.isfinite(length) or length == 0:
             raise BadInput("the network has no vector for this formula; is the model damaged?")
         unit, pattern = vector / np.float32(length), Pattern(operators) if wildcards else None
         terms = extract_terms(plain, families=INDEXED_FAMILIES)
-        formula = extract_query(terms, parse_operators(plain) if wildcards else operators)
-        return QueryFeatures(latex, mathml, root, unit, terms, formula, operators, pattern)
+        structure = extract_query(terms, parse_operators(plain) if wildcards else operators)
+        return QueryFeatures(formula.latex, mathml, formula.root, unit, terms, structure, operators, pattern)
 
     def _search(
         self, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch, read: ReadQuery | None = None

@@ -26,9 +26,11 @@ from eqkin.latex.typed import RewrittenText, clean_typed_formula, decode_entitie
 from eqkin.limits import LIMITS
 from eqkin.mathml.converter import Converter, Failure
 from eqkin.mathml.formulas import convert_typed_formula
+from eqkin.mathml.operators import parse_operators, read_parsed
 from eqkin.search.wildcards import find_wildcards
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node, list_nodes, parse_mathml, to_forest, to_mathml, to_node
+from eqkin.trees.operators import OperatorForest
 
 FORMULA_FILES = frozenset({".tex", ".ltx", ".latex", ".txt", ".mml", ".mathml", ".xml"})
 _MARKUP_START = re.compile(
@@ -106,6 +108,12 @@ class Formula:
     unknown: tuple[str, ...] = ()  # undefined commands, shown by name
     repairs: tuple[str, ...] = ()  # of typing errors, in plain sentences
     wildcards: tuple[str, ...] = ()  # by their text ("?x"), in the order written
+    parsed: OperatorForest | None = None  # its operator tree, if it was parsed when it was read
+
+    @property
+    def operators(self) -> OperatorForest:
+        """Its operator tree."""
+        return self.parsed or parse_operators(self.forest)
 
     @property
     def root(self) -> Node:
@@ -125,7 +133,7 @@ class FormulaReader:
         self.converters = converters
         self._converters: LifoQueue[Converter] = LifoQueue()
         for _ in range(converters):
-            self._converters.put(Converter())  # its engine starts with its first formula
+            self._converters.put(Converter(parse=True))  # its engine starts with its first formula
 
     def read(self, text: str, *, wildcards: bool = True) -> Formula:
         r"""Read a formula of LaTeX or MathML.
@@ -195,11 +203,12 @@ class FormulaReader:
             failure = replace(outcome.failure, message=restore_names(outcome.failure.message, signed.names))
             raise _move_error(_make_error(failure, typed, signed.formula.text), signed.formula)
         forest = conversion.forest if len(conversion.forest) == 1 else conversion.forest.select([outcome.tree])
+        parsed = read_parsed(conversion.parsed) if conversion.parsed and not signed.names else None
         if signed.names:
             root = to_node(forest, 0)
             label_wildcards(root, signed.names)
             forest = to_forest(root)
-        return Formula(text, forest, outcome.unknown, outcome.repairs)
+        return Formula(text, forest, outcome.unknown, outcome.repairs, parsed=parsed)
 
     def _read_mathml(self, text: str) -> Formula:
         try:
