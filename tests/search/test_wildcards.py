@@ -1,5 +1,7 @@
 """Matching of wildcards: what matches, what wildcards are bound to, and what does not match."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -169,6 +171,14 @@ def test_match_stops_after_its_limit_of_steps():
     assert found("?a?b?c?d?e?f?a?b?c?d?e?f=0", f"{factors}=0") == NOTHING  # trying all ways would take years
     assert found("?a+?b", "x+y") == WHOLE
     assert found("?a+?b", "x+y", max_steps=2) == NOTHING
+
+
+def test_pattern_matches_trees_in_which_a_label_has_several_numbers():
+    once = parse_operators(to_forest(tree(r"\frac{a}{b}")))
+    twice = replace(once, labels=[*once.labels, *once.labels])  # as in an index of two segments
+    shifted = replace(twice, label=once.label + len(once.labels))
+    pattern = Pattern(parse_operators(_READER.read(r"\frac{?x}{?y}").forest))
+    assert [pattern.match(each).tolist() for each in (once, twice, shifted)] == [[WHOLE]] * 3
 
 
 @pytest.mark.parametrize(

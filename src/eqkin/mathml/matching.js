@@ -569,12 +569,13 @@ const FLEXIBLE_LABELS = words("app * any idx hat tilde check breve");
 function matchPattern(json) {
   const { pattern, labels, sizes, nodes, limit } = JSON.parse(json), total = nodes.length / 2;
   forgetParts();
-  const ours = new OperatorTree(pattern.labels, pattern.depths), numbers = new Map(labels.map((label, number) => [label, number]));
-  const needed = [...new Set(ours.labels)].filter((label) => !FLEXIBLE_LABELS.has(label) && !/^[vn]:/.test(label)).map((label) => numbers.get(label));
+  const ours = new OperatorTree(pattern.labels, pattern.depths);
+  const needed = [...new Set(ours.labels)].filter((label) => !FLEXIBLE_LABELS.has(label) && !/^[vn]:/.test(label));
   let start = 0, found = "";
   for (const size of sizes) {
-    const read = (from) => Array.from({ length: size }, (_, k) => nodes.charCodeAt(from + k) - CODE_OFFSET), label = read(start);
-    const match = needed.every((number) => label.includes(number)) ? matchTrees(ours, new OperatorTree(label.map((number) => labels[number]), read(total + start)), { limit }) : null;
+    const read = (from) => Array.from({ length: size }, (_, k) => nodes.charCodeAt(from + k) - CODE_OFFSET);
+    const theirs = read(start).map((number) => labels[number]); // a label may have several numbers
+    const match = needed.every((label) => theirs.includes(label)) ? matchTrees(ours, new OperatorTree(theirs, read(total + start)), { limit }) : null;
     found += match === null ? 0 : match.whole ? 2 : 1;
     start += size;
   }
