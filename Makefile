@@ -1,7 +1,7 @@
 # Every target sets up what it needs in .venv; nothing outside this folder is changed.
 
 PYTHON ?= python3
-PYTEST_ARGS ?= -q -n 2
+PYTEST_ARGS ?= -q -n 3
 
 VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)

@@ -1,6 +1,7 @@
 """Configuration of all tests.
 
-Hypothesis tries the same examples every time in continuous integration, more with EQKIN_THOROUGH=1, else random ones.
+Hypothesis tries the same examples every time in continuous integration, else a few random ones, many with
+EQKIN_THOROUGH=1.
 Numerical libraries use one thread: tests run in several processes, and threads that wait for each other on a busy core
 make torch twenty times slower. Tests that share a server or a cluster run in one process, which starts it once.
 """
@@ -21,7 +22,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("ci", derandomize=True, max_examples=60, deadline=None)
 settings.register_profile("thorough", max_examples=3_000, deadline=None)
-settings.register_profile("default", deadline=None)
+settings.register_profile("default", max_examples=30, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "thorough" if os.environ.get("EQKIN_THOROUGH") else "default")
 
 SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group

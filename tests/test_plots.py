@@ -3,6 +3,7 @@
 import math
 import random
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,7 +13,7 @@ import pytest
 from eqkin.errors import BadInput, StorageFailed
 from eqkin.plots import draw_library_figures, draw_training_curves
 
-pytest.importorskip("matplotlib")
+pytestmark = pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
 
 
 def _training(step: int, **changes: object) -> dict[str, Any]:

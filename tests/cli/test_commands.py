@@ -179,18 +179,6 @@ def test_environment_names_the_library(tmp_path: Path, monkeypatch: pytest.Monke
     assert eqkin("stats", "--json").json["library"] == str(tmp_path / "mine")
 
 
-def test_demo_builds_the_atlas_and_prints_hits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setenv("NO_SERVE", "1")
-    ended = eqkin("demo")
-    assert ended.code == 0, ended.err
-    assert "equations found" in ended.out
-    assert "<math" in ended.out
-    assert "Kin of Bayes' law" in ended.out
-    assert "1,631 equations embedded in 128 dimensions" in ended.out
-    assert (tmp_path / "eqkin" / "atlas" / "manifest.json").exists()
-
-
 def test_shell_completion_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("_EQKIN_COMPLETE", "source_bash")
     assert "_EQKIN_COMPLETE" in eqkin().out

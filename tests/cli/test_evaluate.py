@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
-pytest.importorskip("sklearn", reason="baselines need scikit-learn: pip install 'eqkin[eval]'")
+if find_spec("sklearn") is None:
+    pytest.skip("baselines need scikit-learn: pip install 'eqkin[eval]'", allow_module_level=True)
 
 from eqkin import Encoder
 from eqkin.evaluation.labelled import score_labels

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from eqkin import Library
 from eqkin.cli import app
+from tests.cli.running import eqkin
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ def serve(
 
 
 def test_serve_embeds_new_equations_answers_and_stops_cleanly(folder: Path) -> None:
-    process, address = serve("serve", "--library", folder)
+    process, address = serve("serve", "--library", folder, EQKIN_MILVUS="http://127.0.0.1:9")  # the option prevails
     try:
         assert address.startswith("http://127.0.0.1:")
         hits = httpx.get(f"{address}api/search?q=E%3Dmc%5E2", timeout=30).json()["hits"]
@@ -54,9 +56,18 @@ def test_serve_embeds_new_equations_answers_and_stops_cleanly(folder: Path) -> N
     assert (process.returncode, errors) == (0, "")
 
 
-def test_demo_shows_names_of_kin_and_serves_the_page(tmp_path: Path) -> None:
+def test_demo_builds_the_atlas_shows_names_of_kin_and_serves_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("NO_SERVE", "1")
+    built = eqkin("demo")
+    assert built.code == 0, built.err
+    for part in ("equations found", "<math", "Kin of Bayes' law", "1,631 equations embedded in 128 dimensions"):
+        assert part in built.out
+    assert (tmp_path / "eqkin" / "atlas" / "manifest.json").exists()
     printed: list[str] = []
-    process, address = serve("demo", printed=printed, XDG_DATA_HOME=str(tmp_path), NO_SERVE="0")
+    process, address = serve("demo", printed=printed, NO_SERVE="0")
     try:
         assert {"The same in other letters", "Contains it", "Similar"} <= set(printed)
         names = [re.sub(r" \(\d+\)$", "", line.partition(" · ")[0]) for line in printed]
@@ -68,19 +79,15 @@ def test_demo_shows_names_of_kin_and_serves_the_page(tmp_path: Path) -> None:
     assert process.returncode in (0, 143, -signal.SIGTERM)
 
 
-def test_serve_reports_a_taken_port_and_a_missing_library(folder: Path, tmp_path: Path) -> None:
-    process, address = serve("serve", "--library", folder)
-    try:
-        port = address.rstrip("/").rpartition(":")[2]
-        again = [sys.executable, "-m", "eqkin", "serve", "--library", str(folder), "--port", port]
-        second = subprocess.run(again, capture_output=True, text=True, timeout=60, check=False)
-        assert second.returncode == 3
-        assert "choose another --port" in second.stderr
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
-    missing = [sys.executable, "-m", "eqkin", "serve", "--library", str(tmp_path / "nothing")]
-    assert subprocess.run(missing, capture_output=True, timeout=60, check=False).returncode == 3
+def test_serve_reports_a_taken_port_a_missing_library_and_one_library_too_many(folder: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        second = eqkin("serve", "--library", folder, "--port", taken.getsockname()[1])
+    assert second.code == 3
+    assert "choose another --port" in second.err
+    assert eqkin("serve", "--library", tmp_path / "nothing").code == 3
+    both = eqkin("serve", "--port", "0", "--milvus", "http://127.0.0.1:9", "--library", folder)
+    assert both.code == 3
+    assert "exclude each other" in both.err
 
 
 @pytest.mark.parametrize(
@@ -102,45 +109,13 @@ def test_serve_refuses_unsafe_options(folder: Path, options: list[str], message:
     assert message in str(done.exception)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal that Windows does not know")
-def test_serve_with_several_workers_answers_and_stops(folder: Path) -> None:
-    process, address = serve("serve", "--library", folder, "--workers", 2)
-    try:
-        seen: set[int] = set()
-        while len(seen) < 2:  # each question on a connection of its own
-            health = httpx.get(f"{address}healthz", timeout=30).json()
-            seen.add(health["process"])
-            assert health["processes"] == 2
-        hits = httpx.get(f"{address}api/search?q=E%3Dmc%5E2", timeout=30).json()["hits"]
-        assert hits[0]["equation"]["latex"].strip() == "E = mc^2"
-    finally:
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (0, "")
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_serve_reports_an_unreadable_library_for_any_number_of_processes(folder: Path, workers: int) -> None:
     (folder / "index").write_text("in the way")
-    command = [sys.executable, "-m", "eqkin", "serve", "--library", str(folder), "--port", "0", "--workers"]
-    done = subprocess.run([*command, str(workers)], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 7
-    assert done.stdout == ""
-    assert "what was stored before is intact" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_serve_rejects_library_with_milvus_and_prefers_explicit_library(folder: Path) -> None:
-    command = [sys.executable, "-m", "eqkin", "serve", "--port", "0", "--milvus", "http://127.0.0.1:9"]
-    both = subprocess.run([*command, "--library", str(folder)], capture_output=True, text=True, timeout=60, check=False)
-    assert both.returncode == 3
-    assert "exclude each other" in both.stderr
-    process, address = serve("serve", "--library", folder, EQKIN_MILVUS="http://127.0.0.1:9")
-    try:
-        assert httpx.get(f"{address}healthz", timeout=30).json()["status"] == "ok"
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
+    ended = eqkin("serve", "--library", folder, "--port", "0", "--workers", workers)
+    assert (ended.code, ended.out) == (7, "")
+    assert "what was stored before is intact" in ended.err
+    assert "Traceback" not in ended.err
 
 
 def test_serve_beyond_this_machine_states_the_risk_and_reads_the_token(folder: Path, tmp_path: Path) -> None:

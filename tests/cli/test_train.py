@@ -7,6 +7,7 @@ import re
 from dataclasses import fields, replace
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
@@ -14,6 +15,9 @@ from typer.testing import CliRunner
 
 from eqkin.cli import app
 from eqkin.cli.progress import ProgressDisplay
+
+if TYPE_CHECKING:
+    from eqkin.training.data import Corpus
 
 runner = CliRunner()
 
@@ -30,16 +34,21 @@ def test_progress_display_fits_a_terminal_of_80_columns() -> None:
     assert {"42", "-:--:--", *text.split()} <= set(captured.get().split())
 
 
-def test_train_prints_its_score_as_json(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def corpus(unindexed_library: Path) -> Corpus:
+    """The trees of four articles."""
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
     from eqkin.api import Library
     from eqkin.training.data import Corpus
 
-    with Library.open(tmp_path / "library", create=True) as library:
-        library.add("atlas:")
-        Corpus.from_library(library).save(tmp_path / "corpus.zst")
+    with Library.open(unindexed_library) as library:
+        return Corpus.from_library(library)
+
+
+def test_train_prints_its_score_as_json(tmp_path: Path, corpus: Corpus) -> None:
+    corpus.save(tmp_path / "corpus.zst")
     arguments = ["train", str(tmp_path / "corpus.zst"), "-o", str(tmp_path / "run"), "--json", *TINY]
-    result = runner.invoke(app, arguments)
+    result = runner.invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.output
     report = json.loads(result.stdout)
     assert report["finished"] and report["step"] == 4
@@ -52,17 +61,11 @@ def test_train_prints_its_score_as_json(tmp_path: Path) -> None:
     assert "no words" not in result.stderr
 
 
-def test_train_warns_of_a_corpus_without_words(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
-    from eqkin.api import Library
-    from eqkin.training.data import Corpus
-
-    with Library.open(tmp_path / "library", create=True) as library:
-        library.add("atlas:")
-        replace(Corpus.from_library(library), words=None).save(tmp_path / "corpus.zst")
+def test_train_warns_of_a_corpus_without_words(tmp_path: Path, corpus: Corpus) -> None:
+    replace(corpus, words=None).save(tmp_path / "corpus.zst")
     for name, said in (("eqkin", True), ("paper", False)):
         arguments = ["train", str(tmp_path / "corpus.zst"), "--recipe", name, "-o", str(tmp_path / name), *TINY]
-        result = runner.invoke(app, arguments)
+        result = runner.invoke(app, arguments, catch_exceptions=False)
         assert result.exit_code == 0, result.output
         assert ("no words around its equations" in result.stderr) == said
 

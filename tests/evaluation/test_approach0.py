@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from eqkin.evaluation.systems import approach0 as module
 from eqkin.evaluation.systems.approach0 import Approach0
 from tests.trees.strategies import build
 
-pytest.importorskip("pya0", reason="pya0 has wheels for Linux on x86-64 alone")
+pytestmark = pytest.mark.skipif(find_spec("pya0") is None, reason="pya0 has wheels for Linux on x86-64 alone")
 
 LATEX = [
     r"a^2 + b^2 = c^2",

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.feature_extraction.text import TfidfVectorizer
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.evaluation.formulas import FormulaSet, compute_products
@@ -118,9 +117,11 @@ def test_tree_pairs_equal_explicit_walk(trees):
 def test_log_tfidf_weights_equal_scikit_learn(lines):
     """The same tokens through its own vectoriser, with a dictionary in place of hashes."""
     given_ = [" ".join(line) for line in lines]
-    theirs = TfidfVectorizer(
-        token_pattern=r"\S+", lowercase=False, ngram_range=(1, 3), sublinear_tf=True
-    ).fit_transform(given_)
+    theirs = (
+        pytest.importorskip("sklearn.feature_extraction.text")
+        .TfidfVectorizer(token_pattern=r"\S+", lowercase=False, ngram_range=(1, 3), sublinear_tf=True)
+        .fit_transform(given_)
+    )
     ours = TfIdfLatex().encode(FormulaSet(build([("mi", "", "x", [])] * len(lines)), given_))
     np.testing.assert_allclose(compute_products(ours, ours), (theirs @ theirs.T).toarray(), atol=1e-5)
 

@@ -122,7 +122,7 @@ def _run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-@pytest.mark.parametrize(("start", "stride"), [("nothing", 5), ("some", 5), ("other model", 11)])
+@pytest.mark.parametrize(("start", "stride"), [("nothing", 11), ("some", 7), ("other model", 17)])
 def test_update_killed_at_many_moments_loses_nothing(
     tmp_path: Path, library: Library, notes: Path, encoder: Encoder, other_encoder: Encoder, start: str, stride: int
 ) -> None:

@@ -81,10 +81,11 @@ def test_verify_finds_damage_that_left_file_times_unchanged(atlas: Library, enco
         assert not verify(atlas.folder).problems
 
 
-@pytest.mark.parametrize("gaps", [[], [0], [5, 6, 7, 300], [*range(0, 900, 7)], [*range(100, 1_400)], [*range(1_401)]])
-def test_list_tree_ids_returns_all_trees_whatever_gaps_there_are(atlas: Library, gaps: list[int]) -> None:
+def test_list_tree_ids_returns_all_trees_whatever_gaps_there_are(atlas: Library) -> None:
     everything = list_tree_ids(atlas).tolist()
-    atlas.connection.executemany("DELETE FROM equations WHERE tree = ?", [(everything[gap],) for gap in gaps])
     atlas.connection.execute("UPDATE equations SET tree = 5000000000 WHERE tree = ?", (everything[50],))
-    rows = atlas.connection.execute("SELECT tree FROM equations WHERE tree IS NOT NULL ORDER BY tree").fetchall()
-    assert list_tree_ids(atlas).tolist() == [row[0] for row in rows]
+    for gaps in ([0], [5, 6, 7, 300], [*range(0, 900, 7)], [*range(100, 1_400)], [*range(1_401)]):
+        gone = ", ".join(str(everything[gap]) for gap in gaps)
+        atlas.connection.execute(f"DELETE FROM equations WHERE tree IN ({gone})")
+        rows = atlas.connection.execute("SELECT tree FROM equations WHERE tree IS NOT NULL ORDER BY tree").fetchall()
+        assert list_tree_ids(atlas).tolist() == [row[0] for row in rows]

@@ -1,6 +1,8 @@
 """Judgements: kept by many writers, checked, exported."""
 
 import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from multiprocessing import get_context
@@ -81,6 +83,21 @@ def test_several_processes_add_judgements(tmp_path):
         process.join(60)
         assert process.exitcode == 0
     assert len(LocalJudgements(tmp_path).list_all()) == 15
+
+
+def test_waiting_writer_does_not_block_the_one_that_writes(tmp_path):
+    judgements = LocalJudgements(tmp_path)
+    judgements.add(ONE)
+    (tmp_path / JUDGEMENTS_SEAL_NAME).unlink()
+    with closing(sqlite3.connect(judgements.path, timeout=2, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with ThreadPoolExecutor(1) as pool:
+            added = pool.submit(judgements.add, ONE)
+            time.sleep(0.3)  # by now it waits
+            other.execute("DELETE FROM judgements")
+            other.execute("COMMIT")
+            added.result()
+    assert len(judgements.list_all()) == 1
 
 
 def test_empty_or_too_many_judgements_are_refused(tmp_path):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +12,8 @@ import orjson
 import pytest
 
 pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
-pytest.importorskip("sklearn", reason="baselines need scikit-learn: pip install 'eqkin[eval]'")
+if find_spec("sklearn") is None:
+    pytest.skip("baselines need scikit-learn: pip install 'eqkin[eval]'", allow_module_level=True)
 
 from eqkin.trees.idf import DocumentFrequencies
 from reproduce.__main__ import main

@@ -30,7 +30,7 @@ from eqkin.trees import Vocabulary
 
 CPU = torch.device("cpu")
 FAST_DIMENSIONS = 64  # dimensions in which kin are searched for, which takes less time
-STEPS = 24
+STEPS = 12
 SMALL = {
     "width": "16", "layers": "3", "dimensions": "16", "batch": "8", "triplets": str(8 * STEPS), "warm_up": "3",
     "learning_rate": "1e-4", "held_out": "0.25",
@@ -43,8 +43,8 @@ RECIPES = {
     "kin of sums": get_recipe("eqkin").override(SMALL | WEIGHTS | {"kind": "sum", "normalised": "0,2"}),
 }
 RESUMED = RECIPES["histogram"].override({"averaged": "0.5", "weight_decay": "0.01", "kind": "mix"})
-KILLED_AT = 9
-LOGGING = LoggingConfig(log_steps=4, score_steps=10, score_triples=200, final_triples=400)
+KILLED_AT = 5
+LOGGING = LoggingConfig(log_steps=2, score_steps=5, score_triples=200, final_triples=400)
 
 
 def steps(corpus: Corpus, recipe: Recipe, group: ProcessGroup = SINGLE_PROCESS) -> dict[str, np.ndarray]:
@@ -157,6 +157,9 @@ def main() -> None:
         for name, recipe in RECIPES.items():
             worker.keep(name, steps(worker.corpus, recipe, group))
         worker.run("whole", RESUMED)
+        asked = iter([False] * KILLED_AT)
+        worker.run("resumed", RESUMED, should_stop=lambda: next(asked, True))
+        worker.run("resumed", RESUMED, resume=True)
         worker.refusals()
         worker.killed()
 

@@ -214,8 +214,10 @@ class LocalJudgements:
         """Yield a connection in a transaction that excludes all other processes until the file is sealed again."""
         self._require_intact()  # before SQLite makes a file that is missing
         with self._connect() as connection:
-            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("BEGIN EXCLUSIVE")
+            # Keep the lock after the commit. Set before, it would also keep the shared lock of a process that waits,
+            # for which the writer would wait in turn, until one of them gives up.
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             self._require_intact()
             delete_unused_files(self.path.parent, LIBRARY_NAMES, OWN_JUDGEMENT_FILES)
             yield connection

@@ -1,4 +1,4 @@
-"""A Ray cluster of three nodes on this machine, and sources for it."""
+"""A Ray cluster of two nodes on this machine, and sources for it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NODE = {
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Any]:
-    """A head and two more nodes, one CPU each."""
+    """A head and another node, one CPU each."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'eqkin[ray]'")
     from eqkin.backends.ray import import_ray
 
@@ -47,9 +47,7 @@ def cluster() -> Iterator[Any]:
     try:
         try:
             made.add_node(_system_config=_SETTINGS, **_NODE)
-            for _ in range(2):
-                made.add_node(wait=False, **_NODE)
-            made.wait_for_nodes()
+            made.add_node(**_NODE)
         except Exception as error:  # Ray raises plain ones
             pytest.skip(f"Ray was not up within the half minute that it gives itself ({error})")
         yield made
