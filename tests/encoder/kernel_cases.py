@@ -1,4 +1,4 @@
-"""Cases for the Triton kernels, run by `test_tree_ops_sum` in separate processes: interpreted, and on a GPU."""
+"""Cases for the Triton kernels, run by `test_kernels` in separate processes: interpreted, and on a GPU."""
 
 import os
 

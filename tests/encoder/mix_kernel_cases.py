@@ -1,4 +1,4 @@
-"""Cases for the Triton kernels of the mix, run by `test_tree_ops_mix` in separate processes: see `kernel_cases`."""
+"""Cases for the Triton kernels of the mix, run by `test_kernels` in separate processes: see `kernel_cases`."""
 
 import pytest
 import torch

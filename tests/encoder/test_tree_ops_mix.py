@@ -1,8 +1,6 @@
 """The mix of neighbours and the moments of trees, against their formulas, finite differences and the GPU kernels."""
 
 # ruff: noqa: E402
-import importlib.util
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +16,6 @@ from eqkin.encoder.tree_ops import (
     mix_neighbours,
 )
 from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random, slow_mix
-from tests.encoder.kernels import check_kernels
 from tests.trees.strategies import build
 
 WIDTHS = st.integers(1, 9)
@@ -105,15 +102,3 @@ def test_mix_accepts_no_trees():
     assert mix_neighbours(torch.zeros(0, 4), terms, trees).shape == (0, 4)
     assert [part.shape for part in compute_tree_moments(torch.zeros(0, 4), trees)] == [(0, 4)] * 2
     assert mix_neighbours(torch.ones(2, 4), terms, padded(trees, 2)).tolist() == [[0.0] * 4] * 2
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="the GPU kernels need Triton, which is not there"
-)
-def test_interpreted_mix_kernels_agree_with_cpu():
-    check_kernels(Path(__file__).with_name("mix_kernel_cases.py"), TRITON_INTERPRET="1")
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_gpu_mix_kernels_agree_with_cpu():
-    check_kernels(Path(__file__).with_name("mix_kernel_cases.py"), TRITON_INTERPRET="0")

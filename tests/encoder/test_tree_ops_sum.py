@@ -1,9 +1,7 @@
 """The sum over neighbours and the mean over trees, against torch-geometric, finite differences and the GPU kernels."""
 
 # ruff: noqa: E402
-import importlib.util
 import warnings
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +19,6 @@ from eqkin.encoder.tree_ops import (
     sum_neighbours_with_moments,
 )
 from tests.encoder.batches import SOME_FORESTS, batch_trees, edges, padded, random
-from tests.encoder.kernels import check_kernels
 from tests.trees.strategies import build, rows_of
 
 WIDTHS = st.integers(1, 9)
@@ -190,15 +187,3 @@ def test_sum_accepts_no_trees():
     assert sum_neighbours(torch.ones(2, 4), padded(trees, 2)).tolist() == [[0.0] * 4] * 2
     assert int(trees.node_count) == 0
     assert (ROOT, PADDING) == (-1, -2)
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="the GPU kernels need Triton, which is not there"
-)
-def test_interpreted_sum_kernels_agree_with_cpu():
-    check_kernels(Path(__file__).with_name("kernel_cases.py"), TRITON_INTERPRET="1")
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_gpu_sum_kernels_agree_with_cpu():
-    check_kernels(Path(__file__).with_name("kernel_cases.py"), TRITON_INTERPRET="0")

@@ -1,4 +1,4 @@
-"""Cases for the Triton kernel of renamings, run by `test_augmentation` in separate processes."""
+"""Cases for the Triton kernel of renamings, run by `test_kernels` in separate processes."""
 
 import os
 

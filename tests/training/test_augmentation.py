@@ -1,9 +1,7 @@
 """Renaming of symbols: permutations of characters by random transpositions, applied to identifiers."""
 
 # ruff: noqa: E402
-import importlib.util
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +15,6 @@ from eqkin.training.batches import DeviceForest
 from eqkin.training.randomness import RandomStream
 from eqkin.trees import Vocabulary
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
-from tests.encoder.kernels import check_kernels
 from tests.training.corpora import FORESTS, fits
 
 CPU = torch.device("cpu")
@@ -157,15 +154,3 @@ def test_renaming_changes_only_characters_of_identifiers(forest, step):
             assert torch.equal(after[node, first:][renaming.new[tree].long()], before[node, first:])
         else:
             assert torch.equal(after[node], before[node])
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="the GPU kernels need Triton, which is not there"
-)
-def test_interpreted_compose_kernel_agrees_with_cpu():
-    check_kernels(Path(__file__).with_name("kernel_cases.py"), TRITON_INTERPRET="1")
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_gpu_compose_kernel_agrees_with_cpu():
-    check_kernels(Path(__file__).with_name("kernel_cases.py"), TRITON_INTERPRET="0")
