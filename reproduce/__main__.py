@@ -25,6 +25,7 @@ from eqkin.cli.evaluate import (
 )
 from eqkin.cli.options import LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, require_torch
+from eqkin.evaluation.systems.networks import EngineSystem
 from eqkin.evaluation.systems.registry import SYSTEMS, make_systems
 from reproduce.report import save_result, write_report
 
@@ -164,6 +165,9 @@ def study(
     names: Systems = _LARGE,
     corpus: FitCorpus = None,
     held_out: Annotated[bool, typer.Option("--held-out", help="Search only works that no network saw.")] = False,
+    network: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Also search as eqkin does, with this network.")
+    ] = None,
     out: CacheFolder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
@@ -177,6 +181,9 @@ def study(
     with open_progress(False) as log, Library.open(library) as opened:
         context = make_context(out, device, small, log)
         chosen = make_systems(split_names(names), context)
+        if network is not None:
+            engine = EngineSystem(network, device=device)
+            chosen = [engine, engine.vector, *chosen]
         fit_systems(chosen, context, corpus, library)
         result = run_study(context, opened, chosen, held_out=held_out)
         save_result(context, result)

@@ -33,6 +33,7 @@ from eqkin.evaluation.context import FULL_SCALE
 from eqkin.evaluation.equalities import PairSet
 from eqkin.evaluation.formulas import compute_forest_digest
 from eqkin.evaluation.measures import compute_mrr, compute_partner_ranks, find_hits
+from eqkin.training.config import get_recipe
 from eqkin.training.finetuning import FinetuningConfig, GraphTower, Integers, Tower, finetune
 from eqkin.trees import Forest
 from eqkin.trees.normal import label_nodes
@@ -48,7 +49,7 @@ TRANSFORMER_RATES = RATES[:3]  # slower to finetune; larger ones were never chos
 BAG_RATES = (1e-3, 3e-3, 1e-2, 3e-2)  # of a single matrix
 STEPS, SWEEP_STEPS = 300, 1_000
 BAG_DIMENSIONS = 256  # the best of the paper's three for its bag of words
-OUTPUTS = {"head": "64 numbers", "wide": "256 numbers, new", "mean": "mean of nodes"}
+OUTPUTS = {"head": "{} numbers", "wide": "256 numbers, new", "mean": "mean of nodes"}
 WIDE_DIMENSIONS = 256
 BAG = "bag-of-words"
 SWEPT_BATCHES = (128, 256, 512, 1_024, 2_048, 4_096)
@@ -68,7 +69,11 @@ class Finetuning:
     @property
     def title(self) -> str:
         """For tables."""
-        return "Bag of words" if self.network == BAG else f"{NETWORKS[self.network].title}, {OUTPUTS[self.output]}"
+        if self.network == BAG:
+            return "Bag of words"
+        settings = NETWORKS[self.network]
+        dimensions = get_recipe(settings.recipe).architecture.dimensions
+        return f"{settings.title}, {OUTPUTS[self.output].format(dimensions)}"
 
 
 def _choose_rates(network: str) -> tuple[float, ...]:

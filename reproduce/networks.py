@@ -10,6 +10,7 @@ of the masked trees and all anchors meet all negatives. "Fixed" triplets are see
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -30,6 +31,7 @@ from eqkin.evaluation.equalities import NeighbouringSides, PairSet
 from eqkin.evaluation.formulas import Float32s, normalize_rows
 from eqkin.evaluation.labelled import LabelledSet, score_labels
 from eqkin.training.batches import DeviceForest
+from eqkin.training.checkpoint import load_checkpoint, save_checkpoint
 from eqkin.training.config import Recipe, choose_device, get_recipe
 from eqkin.training.data import Corpus
 from eqkin.training.distributed import BATCH_GROUPS, LocalBatch
@@ -95,6 +97,7 @@ def _vary(title: str, settings: Mapping[str, Any], **changes: str) -> NetworkSet
 
 _PAPER: dict[str, Any] = {"triplets": 10_000_000, "fixed": 1_000_000, "negatives": "field"}
 _FRESH = _PAPER | {"fixed": 0}
+_LONG = _PAPER | {"triplets": 20_000_000}  # 20 epochs, as in the paper
 _SUBSET = _PAPER | {"subset": ML, "triplets": 2_500_000, "fixed": 250_000}
 _EQUAL = {"contexts": "paper", "batch": "256", "learning_rate": "3e-4", "transpositions": "0"}
 _EQUAL_DATA: dict[str, Any] = {"triplets": 1_500_000, "unit": True}
@@ -108,6 +111,8 @@ NETWORKS: dict[str, NetworkSettings] = {
     "no-augmentation-fresh": _vary("No augmentation", _FRESH, transpositions="0"),
     "ml": _vary("Full model", _SUBSET),
     "ml-no-augmentation": _vary("No augmentation", _SUBSET, transpositions="0"),
+    "full-20": _vary("Full model", _LONG),
+    "no-augmentation-20": _vary("No augmentation", _LONG, transpositions="0"),
     "base": _vary("As trained by eqkin", {}),
     "base-no-augmentation": _vary("No augmentation", {}, transpositions="0"),
     "complete-trees": _vary("Similarities of complete trees", {"masked": False}),
@@ -263,6 +268,7 @@ class NetworkRunner:
     def __init__(self, context: ExperimentContext, data: ExperimentData, *, training: bool = True) -> None:
         self.context, self.data, self._training = context, data, training
         self.device = choose_device(context.device)
+        self._shape = replace(TransformerShape(), layers=context.scale.transformer_layers)
         self._latest: tuple[str, TrainedNetwork] | None = None
 
     def make_key(self, name: str) -> dict[str, Any]:
@@ -277,19 +283,16 @@ class NetworkRunner:
         return key | {"corpus": drop_text(self.data.train).digest}
 
     def get_network(self, name: str) -> TrainedNetwork:
-        """Return a network: the latest one, a trained one from the cache (graph networks only), or a new one."""
+        """Return a network: the latest one, a trained one from the cache, or a new one."""
         if self._latest is not None and self._latest[0] == name:
             return self._latest[1]
         self.check_training(name)
-        if NETWORKS[name].kind == "graph":
-            folder = self.context.cache.get_or_fit(
-                name, self.make_key(name), lambda part: self._train_graph(name, part)
-            )
-            model = Model.load(folder / "model")
-            network = build_network(model.architecture, model.weights).eval().to(self.device)
-            trained = TrainedNetwork(network, model.vocabulary, NETWORKS[name], model.training, model)
-        else:
-            trained = self._train_transformer(name)
+        is_graph = NETWORKS[name].kind == "graph"
+        train, load = (
+            (self._train_graph, self._load_graph) if is_graph else (self._train_transformer, self._load_transformer)
+        )
+        folder = self.context.cache.get_or_fit(name, self.make_key(name), partial(train, name))
+        trained = load(name, folder)
         self._latest = name, trained
         return trained
 
@@ -337,15 +340,32 @@ class NetworkRunner:
         weights = {key: tensor.float().cpu().numpy() for key, tensor in trainer.network.state_dict().items()}
         Model(recipe.architecture, vocabulary, weights, recipe.to_dict(), facts).save(folder / "model")
 
-    def _train_transformer(self, name: str) -> TrainedNetwork:
+    def _load_graph(self, name: str, folder: Path) -> TrainedNetwork:
+        model = Model.load(folder / "model")
+        network = build_network(model.architecture, model.weights).eval().to(self.device)
+        return TrainedNetwork(network, model.vocabulary, NETWORKS[name], model.training, model)
+
+    def _train_transformer(self, name: str, folder: Path) -> None:
         corpus, recipe, vocabulary, facts = self._select(name)
-        shape = replace(TransformerShape(), layers=self.context.scale.transformer_layers)
-        trees = TreeSequences(corpus.forest, vocabulary, shape.longest, self.device)
+        trees = TreeSequences(corpus.forest, vocabulary, self._shape.longest, self.device)
         sampler: Any = self._make_sampler(NETWORKS[name], corpus, recipe)
-        objective = TransformerObjective(recipe, shape, trees, sampler)
-        loss = train_module(objective, objective.compute_loss, recipe.optimizer, progress=partial(self._log, name))
-        facts |= {"losses": {"loss": loss}, "contexts": sampler.shares}
-        return TrainedNetwork(objective.network.eval(), vocabulary, NETWORKS[name], facts)
+        objective = TransformerObjective(recipe, self._shape, trees, sampler)
+        unfinished = make_folder(folder / "unfinished")
+        loss = train_module(
+            objective, objective.compute_loss, recipe.optimizer, unfinished, progress=partial(self._log, name)
+        )
+        weights = {key: tensor.cpu().numpy() for key, tensor in objective.network.state_dict().items()}
+        facts |= {"losses": {"loss": loss}, "contexts": sampler.shares, "step": recipe.steps}
+        save_checkpoint(make_folder(folder / "network"), weights, facts)
+        shutil.rmtree(unfinished)
+
+    def _load_transformer(self, name: str, folder: Path) -> TrainedNetwork:
+        saved = load_checkpoint(folder / "network")
+        assert saved is not None
+        network = TransformerNetwork(self._shape)
+        network.load_state_dict({key: torch.from_numpy(array) for key, array in saved.arrays.items()})
+        vocabulary = Vocabulary.learn([self.data.select(NETWORKS[name]).forest])
+        return TrainedNetwork(network.eval().to(self.device), vocabulary, NETWORKS[name], saved.facts)
 
     def _log(self, name: str, step: int, steps: int, loss: float) -> None:
         self.context.log(f"{name}: step {step:,} of {steps:,}, loss {loss:.3f}")

@@ -37,6 +37,7 @@ ATLAS = "atlas"
 VARIANTS = ("full", "no-histogram", "no-masking", "no-augmentation")
 REGIMES = {  # how the full model is trained: networks with and without augmentation
     "1 M triplets in 10 epochs, negatives of the field": ("full", "no-augmentation"),
+    "1 M triplets in 20 epochs, negatives of the field": ("full-20", "no-augmentation-20"),
     "10 M fresh triplets, negatives of the field": ("full-fresh", "no-augmentation-fresh"),
     "5 M fresh triplets, negatives of any field": ("base", "base-no-augmentation"),
     "machine learning only, 250,000 triplets in 10 epochs": ("ml", "ml-no-augmentation"),
@@ -242,7 +243,7 @@ class PaperTables:
         for name in ("full", "base"):
             row = self.measure(name)
             for kind, triples in self.data.triples.items() if row else ():
-                title, score = TRIPLE_SETS.get(kind, kind), self.score(name, kind)
+                title, score = TRIPLE_SETS.get(kind, "pairs along citations"), self.score(name, kind)
                 assert row is not None and score is not None
                 by_paper, colours = triples.compute_bound(score.value, by_work=False)
                 by_work, more = triples.compute_bound(score.value)
