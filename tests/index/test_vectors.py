@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eqkin.index.embedding import TreeTask
 from eqkin.index.manifest import SETTINGS
-from eqkin.index.terms import TermBuffer, extract_structure, open_segment
+from eqkin.index.term_segments import TermBuffer, extract_structure, open_segment
 from eqkin.index.vectors import (
     TreeRows,
     VectorBuffer,

@@ -406,20 +406,13 @@ def forest(parser, converter):
 
 def describe(forest):
     """Return everything a forest says, without its numbering of labels."""
-    numbers = forest.origin, forest.unparsed, forest.forms, np.diff(forest.form_offsets), forest.parent
-    return [forest.to_json(tree) for tree in range(len(forest))], [array.tolist() for array in numbers]
-
-
-def test_arrays_of_a_forest_give_it_back(forest):
-    arrays = forest.to_arrays()
-    assert describe(OperatorForest.from_arrays(arrays)) == describe(forest)
-    assert describe(OperatorForest.from_arrays(arrays, [2, 0])) == describe(forest.select([2, 0]))
-    assert len(OperatorForest.from_arrays(arrays, [])) == 0
+    numbers = forest.unparsed, forest.forms, np.diff(forest.form_offsets), forest.parent, forest.depth
+    origins = [forest.get_origin(tree).tolist() for tree in range(len(forest))]
+    return [forest.to_json(tree) for tree in range(len(forest))], origins, [array.tolist() for array in numbers]
 
 
 def test_selected_trees_concatenated_are_the_forest(forest):
-    parts = [forest.select([0]), OperatorForest.from_arrays(forest.select([2, 1]).to_arrays())]
-    whole = OperatorForest.concatenate(parts)
+    whole = OperatorForest.concatenate([forest.select([0]), forest.select([2, 1])])
     assert describe(whole.select([0, 2, 1])) == describe(forest)
     assert len(OperatorForest.concatenate([])) == 0
 

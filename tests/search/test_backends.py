@@ -14,7 +14,7 @@ from eqkin import Library
 from eqkin.errors import BadInput
 from eqkin.index import update_index
 from eqkin.index.embedding import TreeTask
-from eqkin.index.terms import extract_structure
+from eqkin.index.term_segments import extract_structure
 from eqkin.search import Filters, SearchEngine
 from eqkin.search.backend import NoSuchEquation
 from eqkin.search.local import LocalBackend

@@ -130,11 +130,11 @@ def test_given_operator_trees_are_not_parsed_again(forest):
 def test_terms_counted_for_a_query_give_the_same_overlaps_as_all_terms(forest, query):
     trees, asked = forest(*FORMULAS, query, r"\quad"), forest(query)
     terms, every = extract_query(extract_terms(asked), parse_operators(asked)), extract_features(trees)
-    neighbours = np.zeros((len(terms.neighbours), len(trees)), np.uint8)
+    indexed = np.zeros((len(terms.indexed), len(trees)), np.uint8)
     for tree, (start, end) in enumerate(pairwise(every.terms.offsets.tolist())):
         codes, counts = every.terms.code[start:end], every.terms.count[start:end]
-        neighbours[:, tree] = [counts[codes == code].sum() for code in terms.neighbours]
-    found = terms.compute_overlaps(parse_operators(trees), neighbours)
+        indexed[:, tree] = [counts[codes == code].sum() for code in terms.indexed]
+    found = terms.compute_overlaps(parse_operators(trees), indexed)
     assert found == pytest.approx(terms.features.compute_overlaps(every), rel=1e-5, abs=1e-5)
     assert found[:, -2] == pytest.approx(every.norms[:, -2], rel=1e-5)
 

@@ -19,7 +19,7 @@ from eqkin.errors import BadInput, CorruptData, LibraryBusy, strip_control_chars
 from eqkin.executor import Executor, ThreadExecutor
 from eqkin.index import UpdateReport, load_encoder, update_index
 from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
-from eqkin.index.terms import count_unparsed
+from eqkin.index.term_segments import count_unparsed
 from eqkin.library import AddReport
 from eqkin.sources import MetadataSnapshot, open_source
 

@@ -57,7 +57,7 @@ class TermsEntry(SegmentEntry):
     """A segment of postings: which trees have which terms."""
 
     postings: int  # pairs of term and tree
-    scheme: int  # `terms.TERM_SCHEME` when it was written
+    scheme: int  # `term_segments.SEGMENT_SCHEME` when it was written
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from eqkin.index.manifest import (
     delete_old_models,
     save_model,
 )
-from eqkin.index.terms import TERM_SCHEME, TermBuffer, TermCodec, extract_structure, read_trees
+from eqkin.index.term_segments import SEGMENT_SCHEME, TermBuffer, TermCodec, extract_structure, read_trees
 from eqkin.index.vectors import Integers, VectorBuffer, VectorCodec, VectorFiles
 from eqkin.library import LibraryFiles
 from eqkin.library.queries import list_tree_ids
@@ -198,7 +198,7 @@ class _IndexUpdate:
         if rebuild or stored.generation > now or stored.version != INDEX_VERSION:
             return fresh
         if stored.terms is not None:
-            current = [entry for entry in stored.terms if entry.scheme == TERM_SCHEME]
+            current = [entry for entry in stored.terms if entry.scheme == SEGMENT_SCHEME]
             fresh = replace(fresh, terms=SegmentSet(self.folder, current, REBUILD_HINT).select_intact())
         if stored.model != fresh.model or stored.dimensions != fresh.dimensions:
             return fresh

@@ -65,7 +65,7 @@ class Snapshot(Protocol):
     def search_terms(self, codes: Codes, weights: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
         """Find the `k` equations with the largest weight of common terms; return these weights, best first, and keys.
 
-        Weights are normalised by the size of the equation (`eqkin.index.terms.normalise_length`).
+        Weights are normalised by the size of the equation (`eqkin.index.term_segments.normalise_length`).
         Equations without a common term are not found; nothing is, if the collection has no terms.
         """
 

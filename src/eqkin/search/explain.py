@@ -50,12 +50,12 @@ def explain_hits(
     """
     same = (theirs.forms[theirs.form_offsets[:-1]] == operators.forms[operators.form_offsets[0]]).tolist()
     forms = [[kind for kind, is_same in zip(FORM_KINDS, row, strict=True) if is_same] for row in same]
-    asked, explanations = _describe_tree(list_nodes(query), operators, 0), []
+    asked, explanations = _describe_tree(list_nodes(query), operators, 0, parts), []
     for start in range(0, len(hits), _HITS_PER_CALL):
         check_cancelled()
         some = slice(start, start + _HITS_PER_CALL)
         trees = [list_nodes(hit) for hit in hits[some]]
-        described = [_describe_tree(tree, theirs, at) for at, tree in enumerate(trees, start)]
+        described = [_describe_tree(tree, theirs, at, parts) for at, tree in enumerate(trees, start)]
         payload = {"query": asked, "hits": described, "forms": forms[some], "complete": parts}
         try:
             with borrow_parser() as parser:
@@ -66,7 +66,7 @@ def explain_hits(
     return explanations
 
 
-def _describe_tree(nodes: Sequence[Node], operators: OperatorForest, tree: int) -> dict[str, object]:
+def _describe_tree(nodes: Sequence[Node], operators: OperatorForest, tree: int, parts: bool) -> dict[str, object]:
     """Return a presentation tree, breadth first, and one of the operator trees as columns for `explain.js`."""
     inside = slice(int(operators.offsets[tree]), int(operators.offsets[tree + 1]))
     return {
@@ -76,7 +76,7 @@ def _describe_tree(nodes: Sequence[Node], operators: OperatorForest, tree: int) 
         "counts": [len(node.children) for node in nodes],
         "labels": [operators.labels[number] for number in operators.label[inside].tolist()],
         "depths": operators.depth[inside].tolist(),
-        "origins": operators.origin[inside].tolist(),
+        "origins": operators.get_origin(tree).tolist() if parts else None,
     }
 
 

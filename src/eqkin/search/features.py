@@ -31,6 +31,7 @@ from eqkin.trees.idf import (
     weigh_terms,
 )
 from eqkin.trees.operator_terms import (
+    FORM_FAMILY,
     NEIGHBOUR_FAMILY,
     RANKED_FAMILIES,
     count_terms_of_query,
@@ -111,28 +112,28 @@ class QueryTerms:
     known: npt.NDArray[np.bool_]  # see `extract_query_terms`
 
     @property
-    def neighbours(self) -> Codes:
-        """The terms of its presentation tree, ascending."""
-        return self.features.terms.code[self._is_neighbour]
+    def indexed(self) -> Codes:
+        """The terms that an index counts: of its presentation tree, and forms; ascending."""
+        return self.features.terms.code[self._is_indexed]
 
-    def compute_overlaps(self, operators: OperatorForest, neighbours: npt.NDArray[np.uint8]) -> Floats:
+    def compute_overlaps(self, operators: OperatorForest, indexed: npt.NDArray[np.uint8]) -> Floats:
         """Compute the dot products of weights with other formulas: (families, formulas).
 
         Args:
             operators: Operator trees of the formulas.
-            neighbours: (terms, formulas) how often each of `neighbours` occurs in each formula.
+            indexed: (terms, formulas) how often each of `indexed` occurs in each formula.
         """
         terms = self.features.terms
         counts = count_terms_of_query(operators, terms.code, self.known)
-        counts[:, self._is_neighbour] = neighbours.T
+        counts[:, self._is_indexed] = indexed.T
         groups = np.zeros((len(terms.code), len(RANKED_FAMILIES)), np.float32)
         weights = self.features.weight**2 / saturate_counts(terms.count)  # those of other formulas lack their counts
         groups[np.arange(len(groups)), find_groups(terms.family)] = weights
         return (saturate_counts(counts) @ groups).T
 
     @property
-    def _is_neighbour(self) -> npt.NDArray[np.bool_]:
-        return np.asarray(self.features.terms.family == NEIGHBOUR_FAMILY, bool)
+    def _is_indexed(self) -> npt.NDArray[np.bool_]:
+        return np.isin(self.features.terms.family, (NEIGHBOUR_FAMILY, FORM_FAMILY))
 
 
 def extract_features(

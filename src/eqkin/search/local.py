@@ -226,7 +226,7 @@ class LocalSnapshot:
         if terms is None or not terms.find_known(keys).all():
             features = extract_features(self.get_trees(keys), operators)
             return query.features.compute_overlaps(features), features.norms
-        overlaps = query.compute_overlaps(operators, terms.count_terms(query.neighbours, keys))
+        overlaps = query.compute_overlaps(operators, terms.count_terms(query.indexed, keys))
         return overlaps, terms.get_norms(keys)
 
     def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:

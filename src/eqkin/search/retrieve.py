@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eqkin.index.terms import (
+from eqkin.index.term_segments import (
     NAMED_FAMILIES,
     NAMELESS_FAMILIES,
     PATTERN_FAMILIES,

@@ -47,7 +47,7 @@ _OPERATORS, _OUTLINES = 0, 1  # kinds of trees
 _KINDS = 2
 _VARIANTS = 2  # of each tree: with names, without names
 _FORM_SEED = _SEEDS[OPERATOR_TERM_FAMILIES.index("form")][None]
-_FORM_FAMILY = FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index("form")
+FORM_FAMILY = FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index("form")
 _MAX_PATH = 4  # ancestors of a leaf in its longest path
 _MAX_POSITION = 3  # later operands share a slot
 _LAST_BITS = np.uint16  # of a hash, by which most terms that a query does not have are told apart
@@ -83,7 +83,7 @@ def count_terms_of_query(forest: OperatorForest, codes: npt.NDArray[np.uint32], 
 
     Args:
         forest: Trees.
-        codes: Terms of a query, ascending; those of presentation trees are not counted.
+        codes: Terms of a query, ascending; only paths and subtrees are counted.
         known: What `extract_query_terms` returned with them.
     """
     counts = np.zeros((len(forest), len(codes)), np.int64)
@@ -99,7 +99,6 @@ def count_terms_of_query(forest: OperatorForest, codes: npt.NDArray[np.uint32], 
     nodes = TermNodes.build(forest, [_OPERATORS, _OUTLINES])
     tree, term = find_terms(_make_keys(nodes.hash_paths(known), nodes.hash_subtrees(known), len(forest)))
     counts += np.bincount(tree * len(codes) + term, minlength=counts.size).reshape(counts.shape)
-    counts[find_terms(_list_forms(forest))] = 1
     return counts
 
 
@@ -253,7 +252,7 @@ def _list_forms(forest: OperatorForest) -> Codes:
 def _make_form_keys(tree: Integers, forms: npt.NDArray[np.uint32]) -> Codes:
     kinds = np.arange(forms.shape[1], dtype=np.uint64)
     code = combine_hashes(_FORM_SEED, combine_hashes(kinds, forms.astype(np.uint64)))
-    return make_term_keys(np.repeat(tree, len(kinds)), code.ravel(), _FORM_FAMILY)
+    return make_term_keys(np.repeat(tree, len(kinds)), code.ravel(), FORM_FAMILY)
 
 
 def _extract(forest: OperatorForest, kinds: Sequence[int]) -> Terms:

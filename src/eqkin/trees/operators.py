@@ -9,10 +9,10 @@ the relations in its chains, lists and rows: `a = b = c` says `a = b`, `b = c`, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,17 +25,6 @@ FORM_KINDS = ("canonical", "renamed", "weak", "weak renamed")
 SAME_FORM_KINDS = FORM_KINDS[:3]  # in which two statements are the same, up to names and notation
 # operators whose operands have no order, symmetric relations among them
 UNORDERED = frozenset("+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner".split())
-STORED_TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
-    "label_text": np.uint8,  # the labels' UTF-8, one after the other
-    "label_end": np.uint32,  # where each of them ends
-    "label": np.uint32,
-    "origin": np.uint16,
-    "depth": np.uint8,
-    "offsets": np.uint32,
-    "unparsed": np.uint16,
-    "forms": np.uint32,
-    "form_offsets": np.uint32,
-}
 _PROPERTIES = 5  # of a label, from which terms are made; see `describe_labels`
 _ANY_VARIABLE = hash_string("any variable")
 _MAX_CACHED_LABELS = 1 << 16
@@ -96,55 +85,13 @@ def describe_labels(labels: Iterable[str]) -> Codes:
     return np.array([_describe_label(label) for label in labels], np.uint64).reshape(-1, _PROPERTIES).T
 
 
-class StoredLabels(Sequence[str]):
-    """Labels in stored arrays, decoded when they are needed; their properties are computed once.
+class StoredLabels(list[str]):
+    """Labels whose properties are computed once."""
 
-    Args:
-        text: UTF-8 of all labels, one after the other.
-        ends: Where each of them ends.
-    """
-
-    def __init__(self, text: npt.NDArray[np.uint8], ends: npt.NDArray[Any]) -> None:
-        self._text, self._ends = text, ends
-        self._names: dict[int, str] = {}
-        self._known = np.zeros(len(ends), bool)
-        self._properties = np.zeros((_PROPERTIES, len(ends)), np.uint64)
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        if isinstance(index, slice):
-            return [self[at] for at in range(*index.indices(len(self)))]
-        name = self._names.get(index)
-        if name is None:
-            at = range(len(self))[index]
-            start = int(self._ends[at - 1]) if at else 0
-            name = self._text[start : int(self._ends[at])].tobytes().decode("utf-8", "surrogatepass")
-            self._names[index] = name
-        return name
-
-    def get_names(self, indices: Sequence[int]) -> list[str]:
-        """Return some labels."""
-        names = self._names
-        try:
-            return [names[at] for at in indices]
-        except KeyError:  # some are not decoded yet
-            return [self[at] for at in indices]
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Mapping[str, npt.NDArray[Any]]]) -> StoredLabels:
-        """Return the labels of several stored forests (`OperatorForest.to_arrays`), one after the other."""
-        before = np.cumsum([0, *(len(part["label_text"]) for part in parts)])
-        ends = [part["label_end"] + start for part, start in zip(parts, before, strict=False)]
-        texts = [part["label_text"] for part in parts]
-        return cls(np.concatenate([np.zeros(0, np.uint8), *texts]), np.concatenate([before[:0], *ends]))
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(names)
+        self._known = np.zeros(len(self), bool)
+        self._properties = np.zeros((_PROPERTIES, len(self)), np.uint64)
 
     def describe(self, label: Integers) -> Codes:
         """Return the properties of labels, given by their numbers."""
@@ -161,7 +108,9 @@ class OperatorForest:
 
     labels: Sequence[str]
     label: Integers  # (nodes,) index into labels
-    origin: Integers  # (nodes,) presentation node it was parsed from, counted within its tree
+    # (nodes,) presentation node it was parsed from, counted within its tree; or for each tree how they are read: a
+    # function and its argument
+    origin: Integers | Sequence[tuple[Callable[[int], Integers], int]]
     depth: Integers  # (nodes,) number of ancestors
     offsets: Integers  # (trees + 1,) first node of each tree
     unparsed: Integers  # (trees,) presentation nodes without a meaning here, which keep their structure
@@ -170,6 +119,13 @@ class OperatorForest:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def get_origin(self, tree: int) -> Integers:
+        """Return the presentation nodes from which the nodes of a tree were parsed."""
+        if isinstance(self.origin, np.ndarray):
+            return self.origin[self.offsets[tree] : self.offsets[tree + 1]]
+        read, number = self.origin[tree]
+        return read(number)
 
     @cached_property
     def parent(self) -> Integers:
@@ -199,7 +155,8 @@ class OperatorForest:
         trees = np.asarray(trees, np.int64)
         nodes, offsets = gather_rows(self.offsets, trees)
         statements, form_offsets = gather_rows(self.form_offsets, trees)
-        columns = self.label[nodes], self.origin[nodes], self.depth[nodes]
+        origin = self.origin[nodes] if isinstance(self.origin, np.ndarray) else [self.origin[tree] for tree in trees]
+        columns = self.label[nodes], origin, self.depth[nodes]
         return OperatorForest(
             self.labels, *columns, offsets, self.unparsed[trees], self.forms[statements], form_offsets
         )
@@ -220,57 +177,16 @@ class OperatorForest:
             return np.concatenate([getattr(part, name) for part in parts])
 
         def join_offsets(name: str) -> Integers:
-            return _accumulate(np.concatenate([np.diff(getattr(part, name)) for part in parts]))
+            return accumulate(np.concatenate([np.diff(getattr(part, name)) for part in parts]))
 
+        is_read = all(isinstance(part.origin, np.ndarray) for part in forests)
+        origin = (
+            join("origin") if is_read else [(part.get_origin, tree) for part in forests for tree in range(len(part))]
+        )
         numbers = join("label") if same_labels else np.concatenate([_NO_NUMBERS, *label])
-        columns = numbers, join("origin"), join("depth"), join_offsets("offsets"), join("unparsed")
+        columns = numbers, origin, join("depth"), join_offsets("offsets"), join("unparsed")
         labels = forests[0].labels if same_labels else list(index)
         return cls(labels, *columns, join("forms"), join_offsets("form_offsets"))
-
-    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return arrays of fixed small types that describe the forest (`STORED_TYPES`)."""
-        used, label = np.unique(self.label, return_inverse=True)
-        names = [self.labels[at].encode("utf-8", "surrogatepass") for at in used]
-        arrays = {
-            "label_text": np.frombuffer(b"".join(names), np.uint8),
-            "label_end": np.cumsum([len(name) for name in names]),
-            "label": label,
-            "origin": self.origin,
-            "depth": self.depth,
-            "offsets": self.offsets,
-            "unparsed": np.minimum(self.unparsed, np.iinfo(np.uint16).max),
-            "forms": self.forms,
-            "form_offsets": self.form_offsets,
-        }
-        return {name: values.astype(STORED_TYPES[name]) for name, values in arrays.items()}
-
-    @classmethod
-    def from_arrays(
-        cls,
-        arrays: Mapping[str, npt.NDArray[Any]],
-        trees: Sequence[int] | Integers | None = None,
-        labels: StoredLabels | None = None,
-        first_label: int = 0,
-    ) -> OperatorForest:
-        """Return the forest that `to_arrays` described, or some of its trees without reading the others.
-
-        Args:
-            arrays: What `to_arrays` returned.
-            trees: The trees; by default all.
-            labels: Labels of which something is known already, those in `arrays` among them.
-            first_label: The number of the first label of `arrays` in `labels`.
-        """
-        offsets, form_offsets = arrays["offsets"], arrays["form_offsets"]
-        rows = np.arange(len(offsets) - 1) if trees is None else np.asarray(trees, np.int64)
-        nodes, new_offsets = gather_rows(offsets, rows)
-        statements, new_form_offsets = gather_rows(form_offsets, rows)
-        names = labels or StoredLabels(arrays["label_text"], arrays["label_end"])
-        label, origin, depth = (arrays[name][nodes].astype(np.int64) for name in ("label", "origin", "depth"))
-        if int(label.max(initial=-1)) >= len(arrays["label_end"]):
-            raise IndexError("a label is missing")
-        columns = label + first_label, origin, depth
-        unparsed = arrays["unparsed"][rows].astype(np.int64)
-        return cls(names, *columns, new_offsets, unparsed, arrays["forms"][statements], new_form_offsets)
 
     def to_json(self, tree: int) -> Any:
         """Return a tree as nested lists: `["=", "v:E", ["*", "v:m", ["pow", "v:c", "n:2"]]]`."""
@@ -296,7 +212,8 @@ def share_form(
     return same
 
 
-def _accumulate(sizes: npt.NDArray[Any]) -> Integers:
+def accumulate(sizes: npt.NDArray[Any]) -> Integers:
+    """Return where each part begins if parts of these sizes follow one another, and where the last ends."""
     return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
 
 
@@ -304,7 +221,7 @@ def gather_rows(offsets: npt.NDArray[Any], rows: Integers) -> tuple[Integers, In
     """Return the indices of all members of some rows, and the offsets of these rows in them."""
     starts = offsets[rows].astype(np.int64)
     sizes = offsets[rows + 1].astype(np.int64) - starts
-    ends = _accumulate(sizes)
+    ends = accumulate(sizes)
     return np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1]), ends
 
 

@@ -24,7 +24,7 @@ import zstandard
 
 from eqkin.backends.milvus.connection import WRITE_SECONDS, MilvusConnection, NoSuchCollection, import_pymilvus
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.index.terms import TERM_SCHEME
+from eqkin.index.term_segments import TERM_SCHEME
 from eqkin.limits import LIMITS
 
 Row = dict[str, Any]

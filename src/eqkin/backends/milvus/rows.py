@@ -31,7 +31,7 @@ from eqkin.backends.milvus.collection import (
 )
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.index.embedding import TreeTask
-from eqkin.index.terms import extract_structure, normalise_length
+from eqkin.index.term_segments import extract_structure, normalise_length
 from eqkin.index.text import split_query, stem_words
 from eqkin.latex.prose import to_plain_text
 from eqkin.library.records import simplify_name

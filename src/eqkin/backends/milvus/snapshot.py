@@ -34,7 +34,8 @@ from eqkin.backends.milvus.rows import (
     parse_ref,
 )
 from eqkin.errors import BadInput, Unreachable
-from eqkin.index.terms import MAX_POSTINGS_READ, MIN_TERMS_READ, TERM_SCHEME
+from eqkin.index.term_segments import TERM_SCHEME
+from eqkin.index.terms import MAX_POSTINGS_READ, MIN_TERMS_READ
 from eqkin.index.vectors import normalise
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, PaperCount

@@ -1,0 +1,243 @@
+"""Segments of the structure of equations: operator trees, and lists of the terms of both kinds of trees.
+
+A segment has its trees in ascending order; a tree's place among them is its row.
+
+    runs     (runs, 2)          numbers of trees that follow one another: the first, and how many
+    norms    (trees, families)  sums of squared weights of its terms, by family (`trees.idf.encode_norms`)
+
+Arrays whose names begin with `postings.` are lists (`index.postings`); occurrences are counted only where ranking needs
+them, of neighbours. Those that begin with `operators.` are operator trees (`trees.stored_operators`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import CorruptData
+from eqkin.index.embedding import TreeTask
+from eqkin.index.manifest import REBUILD_HINT, SETTINGS, IndexSettings, TermsEntry
+from eqkin.index.postings import POSTING_ARRAYS, Codes, PostingLists, encode_postings
+from eqkin.index.vectors import Floats, Integers
+from eqkin.mathml.operators import parse_operators
+from eqkin.storage.segments import Array, open_arrays, write_arrays
+from eqkin.trees.idf import MAX_COUNTED, compute_norms, encode_norms, load_bundled_frequencies, weigh_terms
+from eqkin.trees.operator_terms import (
+    FIRST_OPERATOR_FAMILY,
+    NEIGHBOUR_FAMILY,
+    OPERATOR_TERM_FAMILIES,
+    RANKED_FAMILIES,
+    extract_structure_terms,
+)
+from eqkin.trees.operators import OperatorForest, accumulate
+from eqkin.trees.stored_operators import OPERATOR_ARRAYS, StoredOperators, pack_operators
+from eqkin.trees.terms import INDEXED_FAMILIES, TERM_FAMILIES, Terms, extract_terms
+
+# Families of terms that are indexed. Of presentation trees: symbols, pairs of neighbours. Of operator trees: operators
+# with all that is below them, paths without names, whole statements.
+PRESENTATION_FAMILIES = tuple(map(TERM_FAMILIES.index, INDEXED_FAMILIES))
+NAMED_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("subtree",))
+NAMELESS_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("anypath", "form"))
+PATTERN_FAMILIES = (*NAMED_FAMILIES, *NAMELESS_FAMILIES[:-1])  # of parts, not of whole statements
+TERM_SCHEME = 5  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
+SEGMENT_SCHEME = 100 * TERM_SCHEME + 1  # raise the last two digits when only the arrays of a segment change
+
+_LENGTH_PIVOT = np.float32(0.35)  # how much a formula's size counts against it
+_LENGTH_OFFSET = np.float32(5)  # nodes that every formula has in addition
+_ARRAYS: dict[str, tuple[str, list[int]]] = {
+    "runs": ("I64", [-1, 2]),
+    "norms": ("U16", [-1, len(RANKED_FAMILIES)]),
+    **{f"postings.{name}": (kind, [-1]) for name, kind in POSTING_ARRAYS.items()},
+    **{f"operators.{name}": kind for name, kind in OPERATOR_ARRAYS.items()},
+}
+
+Rows = npt.NDArray[np.uint32]
+
+
+def select_codes(terms: Terms, families: Sequence[int]) -> Codes:
+    """Return the codes of some families of the first tree's terms."""
+    chosen = terms.select_families(families)
+    return chosen.code[: chosen.offsets[1]]
+
+
+def normalise_length(nodes: npt.NDArray[Any]) -> Floats:
+    """Return by what total weights of terms are multiplied, given numbers of nodes of operator trees."""
+    factors: Floats = (nodes.astype(np.float32) + _LENGTH_OFFSET) ** -_LENGTH_PIVOT
+    return factors
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What is indexed of the structure of some trees."""
+
+    owners: Rows  # (postings,) position of a tree that has a term
+    codes: Codes  # (postings,) the term
+    counts: npt.NDArray[np.uint8]  # (postings,) its occurrences; 1 if they are not counted
+    norms: npt.NDArray[np.uint16]  # (trees, families) as `encode_norms` makes them
+    operators: OperatorForest
+
+
+def extract_structure(task: TreeTask) -> tuple[Integers, Structure]:
+    """Parse trees and extract the terms that are indexed; return it with the numbers of the trees."""
+    operators = parse_operators(task.forest)
+    presentation = extract_terms(task.forest, families=INDEXED_FAMILIES)
+    structure = extract_structure_terms(operators)
+    ranked = presentation.select_families([NEIGHBOUR_FAMILY]).merge(structure)
+    norms = compute_norms(ranked, weigh_terms(ranked, load_bundled_frequencies()))
+    indexed = presentation.merge(structure).select_families(
+        (*PRESENTATION_FAMILIES, *NAMED_FAMILIES, *NAMELESS_FAMILIES)
+    )
+    counts = np.where(indexed.family == NEIGHBOUR_FAMILY, np.minimum(indexed.count, MAX_COUNTED), 1).astype(np.uint8)
+    owners = indexed.tree.astype(np.uint32)
+    return task.numbers, Structure(owners, indexed.code, counts, encode_norms(norms.T), replace(operators))
+
+
+class TermSegment:
+    """An opened segment.
+
+    Args:
+        path: The file, for errors.
+        arrays: Its arrays.
+
+    Raises:
+        CorruptData: The arrays contradict each other.
+    """
+
+    def __init__(self, path: Path, arrays: dict[str, Array]) -> None:
+        self._path = path
+        self.norms: npt.NDArray[np.uint16] = arrays["norms"]
+        first, sizes = arrays["runs"].T
+        starts = accumulate(sizes)
+        with self.check_damage():
+            self.trees: Integers = np.repeat(first - starts[:-1], sizes) + np.arange(starts[-1])
+            self.lists = PostingLists({name: arrays[f"postings.{name}"] for name in POSTING_ARRAYS}, len(self.trees))
+            self.operators = StoredOperators({name: arrays[f"operators.{name}"] for name in OPERATOR_ARRAYS})
+            if (
+                not len(self.norms) == len(self.operators) == len(self.trees)
+                or (self.trees[1:] <= self.trees[:-1]).any()
+                or not self.lists.is_valid()
+                or not self.operators.is_valid()
+            ):
+                raise ValueError("lists do not fit trees")
+
+    @contextmanager
+    def check_damage(self) -> Iterator[None]:
+        """Raise `CorruptData` for what damaged arrays raise."""
+        try:
+            yield
+        except (IndexError, ValueError) as error:
+            raise CorruptData(f"{self._path}: damaged ({error}); {REBUILD_HINT}") from error
+
+
+def open_segment(folder: Path, entry: TermsEntry) -> TermSegment:
+    """Open a segment; raises `CorruptData`."""
+    arrays = open_arrays(folder, entry, _ARRAYS, REBUILD_HINT)
+    segment = TermSegment(folder / entry.file, dict(zip(_ARRAYS, arrays, strict=True)))
+    if len(segment.trees) != entry.count:
+        raise CorruptData(f"{folder / entry.file}: damaged (wrong number of trees); {REBUILD_HINT}")
+    return segment
+
+
+def write_segment(folder: Path, trees: Integers, structure: Structure) -> TermsEntry:
+    """Write a segment with the structure of trees, whose numbers are ascending."""
+    first = np.flatnonzero(np.diff(trees, prepend=-2) != 1)
+    lists = encode_postings(structure.owners, structure.codes, structure.counts, len(trees))
+    arrays: dict[str, Array] = {
+        "runs": np.stack((trees[first], np.diff(first, append=len(trees))), axis=1).astype(np.int64),
+        "norms": structure.norms,
+    }
+    arrays |= {f"postings.{name}": array for name, array in lists.items()}
+    arrays |= {f"operators.{name}": array for name, array in pack_operators(structure.operators).items()}
+    return TermsEntry(*write_arrays(folder, "terms", arrays), len(trees), len(structure.codes), SEGMENT_SCHEME)
+
+
+def read_trees(folder: Path, entries: Sequence[TermsEntry]) -> Integers:
+    """Return the trees of all segments."""
+    return np.concatenate([np.zeros(0, np.int64), *(open_segment(folder, entry).trees for entry in entries)])
+
+
+def count_unparsed(folder: Path, entries: Sequence[TermsEntry]) -> int:
+    """Count the equations of an index's segments that could not be parsed completely."""
+    segments = [open_segment(folder, entry) for entry in entries if entry.scheme == SEGMENT_SCHEME]
+    return sum(segment.operators.n_unparsed for segment in segments)
+
+
+@dataclass
+class TermCodec:
+    """Merges segments of terms; dead trees are always dropped."""
+
+    folder: Path
+    live: Integers  # ascending
+    settings: IndexSettings = SETTINGS
+
+    def fits(self, run: Sequence[TermsEntry]) -> bool:
+        """Return whether neighbouring segments may become one."""
+        trees, postings = sum(entry.count for entry in run), sum(entry.postings for entry in run)
+        return trees <= self.settings.max_segment_trees and postings <= self.settings.max_segment_postings
+
+    def merge(self, run: Sequence[TermsEntry], drop_dead: bool = True) -> TermsEntry | None:
+        """Write one segment with the live trees of several."""
+        segments = [open_segment(self.folder, entry) for entry in run]
+        trees = np.intersect1d(np.concatenate([segment.trees for segment in segments]), self.live)
+        parts, order = [], []
+        for segment in segments:
+            positions = np.searchsorted(trees, segment.trees)
+            alive = np.isin(segment.trees, trees, assume_unique=True)
+            with segment.check_damage():
+                rows, codes, counts = segment.lists.read_all()
+                operators = segment.operators.read(np.flatnonzero(alive))
+            kept = alive[rows]
+            owners = positions[rows[kept]].astype(np.uint32)
+            parts.append(Structure(owners, codes[kept], counts[kept], segment.norms[alive], operators))
+            order.append(positions[alive])
+        if not len(trees):
+            return None
+        merged, places = _concatenate(parts), np.argsort(np.concatenate(order))
+        merged = replace(merged, norms=merged.norms[places], operators=merged.operators.select(places))
+        return write_segment(self.folder, trees, merged)
+
+
+def _concatenate(parts: Sequence[Structure]) -> Structure:
+    """Return the structure of all parts, whose owners have different positions."""
+    owners, codes, counts, norms = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("owners", "codes", "counts", "norms")
+    )
+    return Structure(owners, codes, counts, norms, OperatorForest.concatenate([part.operators for part in parts]))
+
+
+@dataclass
+class TermBuffer:
+    """The content of the next segment. An interrupted `add` leaves it as it was."""
+
+    settings: IndexSettings
+    _parts: list[tuple[Integers, Structure]] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """The number of trees."""
+        return sum(len(trees) for trees, _ in self._parts)
+
+    @property
+    def is_full(self) -> bool:
+        """True if it is time to write a segment."""
+        postings = sum(len(structure.codes) for _, structure in self._parts)
+        return self.count >= self.settings.max_segment_trees or postings >= self.settings.max_segment_postings
+
+    def add(self, trees: Integers, structure: Structure) -> None:
+        """Add the structure of trees, whose numbers must be higher than those added before."""
+        self._parts.append((trees, structure))
+
+    def write(self, folder: Path) -> TermsEntry:
+        """Write the segment."""
+        trees, parts = zip(*self._parts, strict=True)
+        before = np.cumsum([0, *map(len, trees)])
+        moved = [
+            replace(part, owners=part.owners + np.uint32(start)) for part, start in zip(parts, before, strict=False)
+        ]
+        return write_segment(folder, np.concatenate(trees), _concatenate(moved))

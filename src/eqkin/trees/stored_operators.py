@@ -1,0 +1,250 @@
+"""Operator trees in few bytes, of which some are read at a time.
+
+    names        labels as compressed JSON, frequent ones first; the first character says whether nodes have operands
+    nodes        (trees,)        number of nodes of each tree
+    label_bytes  (trees,)        number of bytes of their labels
+    label        (bytes,)        labels in depth-first order, one to four bytes each
+    shape        (bytes,)        for each leaf a bit 1 for each operator whose last operand it ends, then a bit 0
+    forms        (trees, kinds)  hashes of the whole formula (`SAME_FORM_KINDS`)
+    unparsed     (some, 2)       trees with presentation nodes without a meaning, and how many
+    origins      (bytes,)        presentation nodes, compressed for some trees at a time
+    origin_ends  (groups,)       where each of these groups ends
+
+Other statements of a formula are not stored: their forms are terms of an index.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.trees.operators import (
+    FORM_KINDS,
+    SAME_FORM_KINDS,
+    Integers,
+    OperatorForest,
+    StoredLabels,
+    accumulate,
+    gather_rows,
+)
+
+OPERATOR_ARRAYS: dict[str, tuple[str, list[int]]] = {
+    "names": ("U8", [-1]),
+    "nodes": ("U16", [-1]),
+    "label_bytes": ("U16", [-1]),
+    "label": ("U8", [-1]),
+    "shape": ("U8", [-1]),
+    "forms": ("U32", [-1, len(SAME_FORM_KINDS)]),
+    "unparsed": ("U32", [-1, 2]),
+    "origins": ("U8", [-1]),
+    "origin_ends": ("U32", [-1]),
+}
+_DIGIT = 224  # numbers of labels are written with this base; larger first bytes say how many follow
+_FIRST_BYTES = np.array([0, 224, 248, 255])  # of numbers of one to four bytes
+_FIRST_NUMBERS = np.array([0, 224, 224 + 24 * _DIGIT, 224 + 24 * _DIGIT + 7 * _DIGIT**2])
+_LENGTHS = np.searchsorted(_FIRST_BYTES, np.arange(256), "right")
+_LEAF, _OPERATOR = ".", "("
+_GROUP_TREES = 16  # whose origins are compressed together
+_CACHED_GROUPS = 64
+_MAX_NAME_BYTES = 1 << 28
+_RAW_DEFLATE = -15  # without header and checksum
+
+
+class StoredOperators:
+    """Operator trees in stored arrays.
+
+    Args:
+        arrays: What `pack_operators` made.
+    """
+
+    def __init__(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        self._arrays = arrays
+        self.nodes: npt.NDArray[np.uint16] = arrays["nodes"]
+        self.forms: npt.NDArray[np.uint32] = arrays["forms"]  # of whole formulas
+        self.n_unparsed: int = len(arrays["unparsed"])  # trees with presentation nodes without a meaning
+        self._read_group = lru_cache(_CACHED_GROUPS)(self._unpack_group)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def is_valid(self) -> bool:
+        """Return whether the arrays fit one another; trees are checked when they are read."""
+        arrays = self._arrays
+        ends = arrays["origin_ends"]
+        return (
+            len(arrays["label_bytes"]) == len(arrays["forms"]) == len(self)
+            and int(self._label_starts[-1]) == len(arrays["label"])
+            and int(self._shape_starts[-1]) == len(arrays["shape"])
+            and len(ends) == -(-len(self) // _GROUP_TREES)
+            and bool((ends[1:] > ends[:-1]).all())
+            and (int(ends[-1]) if len(ends) else 0) == len(arrays["origins"])
+            and int(arrays["unparsed"][:, 0].max(initial=0)) < max(len(self), 1)
+        )
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The labels; raises `ValueError`. One that has operands in some places only is there twice."""
+        return [name[1:] for name in self._marked_names]
+
+    @cached_property
+    def _marked_names(self) -> list[str]:
+        try:
+            text = zlib.decompressobj().decompress(self._arrays["names"].tobytes(), _MAX_NAME_BYTES)
+            return list(map(str, json.loads(text)))
+        except zlib.error as error:
+            raise ValueError("labels cannot be read") from error
+
+    @cached_property
+    def _is_leaf(self) -> npt.NDArray[np.bool_]:
+        return np.array([name[:1] == _LEAF for name in self._marked_names], bool)
+
+    @cached_property
+    def _label_starts(self) -> Integers:
+        return accumulate(self._arrays["label_bytes"])
+
+    @cached_property
+    def _shape_starts(self) -> Integers:
+        return accumulate(self.nodes.astype(np.int64) + 7 >> 3)
+
+    def read(self, trees: Integers | None = None, labels: StoredLabels | None = None, first: int = 0) -> OperatorForest:
+        """Return a forest of some trees.
+
+        It has one statement per tree, of `SAME_FORM_KINDS` only, and reads origins when they are needed.
+
+        Args:
+            trees: Their numbers; by default all.
+            labels: Labels of which something is known already, `names` among them.
+            first: The number of the first of `names` in `labels`.
+
+        Raises:
+            ValueError, IndexError: A tree is damaged.
+        """
+        rows = np.arange(len(self)) if trees is None else np.asarray(trees, np.int64)
+        sizes = self.nodes[rows].astype(np.int64)
+        places, _ = gather_rows(self._label_starts, rows)
+        label, offsets = decode_numbers(self._arrays["label"][places]), accumulate(sizes)
+        places, ends = gather_rows(self._shape_starts, rows)
+        bits = np.unpackbits(self._arrays["shape"][places], bitorder="little")
+        at = np.repeat(8 * ends[:-1] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        leaf_ends, leaves = np.flatnonzero(bits[at] == 0), np.flatnonzero(self._is_leaf[label])
+        if len(at) != len(label) or len(leaf_ends) != len(leaves):
+            raise ValueError("nodes do not fit the shape of trees")
+        steps = np.ones(len(label) + 1, np.int64)
+        steps[:1] = 0
+        steps[leaves[:1] + 1] = -leaf_ends[:1]
+        steps[leaves[1:] + 1] = leaf_ends[:-1] - leaf_ends[1:] + 1
+        depth = np.cumsum(steps)
+        if depth[offsets].any() or np.count_nonzero(depth[:-1] <= 0) != np.count_nonzero(sizes):
+            raise ValueError("nodes do not fit the shape of trees")
+        forms = np.zeros((len(rows), len(FORM_KINDS)), np.uint32)
+        forms[:, : len(SAME_FORM_KINDS)] = self.forms[rows]
+        unparsed = np.zeros(len(self) if trees is None else len(rows), np.int64)
+        if self.n_unparsed:
+            every = np.zeros(len(self), np.int64)
+            every[self._arrays["unparsed"][:, 0]] = self._arrays["unparsed"][:, 1]
+            unparsed = every[rows]
+        origins = [(self.read_origin, row) for row in rows.tolist()]
+        names = labels if labels is not None else StoredLabels(self.names)
+        return OperatorForest(
+            names, label + first, origins, depth[:-1], offsets, unparsed, forms, np.arange(len(rows) + 1)
+        )
+
+    def read_origin(self, tree: int) -> Integers:
+        """Return the origins of a tree's nodes; raises `ValueError`."""
+        group, at = divmod(tree, _GROUP_TREES)
+        deltas, starts = self._read_group(group)
+        return np.cumsum(deltas[starts[at] : starts[at + 1]], dtype=np.int64)
+
+    def _unpack_group(self, group: int) -> tuple[npt.NDArray[np.int16], Integers]:
+        starts = accumulate(self.nodes[group * _GROUP_TREES :][:_GROUP_TREES])
+        ends = self._arrays["origin_ends"]
+        data = self._arrays["origins"][int(ends[group - 1]) if group else 0 : int(ends[group])]
+        try:
+            raw = zlib.decompressobj(_RAW_DEFLATE).decompress(data.tobytes(), 2 * int(starts[-1]) + 1)
+        except zlib.error as error:
+            raise ValueError("origins cannot be read") from error
+        deltas = np.frombuffer(raw, np.uint8).reshape(2, -1).T.copy().view("<i2").ravel()
+        if len(deltas) != starts[-1]:
+            raise ValueError("origins cannot be read")
+        return deltas, starts
+
+
+def pack_operators(forest: OperatorForest) -> dict[str, npt.NDArray[Any]]:
+    """Return arrays from which `StoredOperators` reads the forest."""
+    is_leaf, sizes = forest.n_children == 0, np.diff(forest.offsets)
+    used, label, counts = np.unique(2 * forest.label + is_leaf, return_inverse=True, return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    names = [(_LEAF if at & 1 else _OPERATOR) + forest.labels[at >> 1] for at in used[order].tolist()]
+    label_data, label_starts = encode_numbers(rank[label])
+    label_bytes = np.diff(label_starts[forest.offsets])
+    if int(label_bytes.max(initial=0)) > np.iinfo(np.uint16).max:
+        raise ValueError("an operator tree is too large to be stored")
+    origin = np.concatenate([np.zeros(1, np.int64), *map(forest.get_origin, range(len(forest)))])
+    deltas, first = np.diff(origin).astype("<i2"), forest.offsets[:-1]
+    deltas[first] = origin[first + 1]
+    parts = np.split(deltas, forest.offsets[_GROUP_TREES:-1:_GROUP_TREES])
+    groups = [_compress(part) for part in parts if len(part)]
+    unparsed = np.flatnonzero(forest.unparsed)
+    return {
+        "names": np.frombuffer(zlib.compress(json.dumps(names).encode(), 9), np.uint8),
+        "nodes": sizes.astype(np.uint16),
+        "label_bytes": label_bytes.astype(np.uint16),
+        "label": label_data,
+        "shape": _encode_shape(forest, is_leaf, sizes),
+        "forms": forest.forms[forest.form_offsets[:-1], : len(SAME_FORM_KINDS)],
+        "unparsed": np.stack((unparsed, forest.unparsed[unparsed]), axis=1).astype(np.uint32),
+        "origins": np.frombuffer(b"".join(groups), np.uint8),
+        "origin_ends": np.cumsum([len(part) for part in groups], dtype=np.uint32),
+    }
+
+
+def _compress(numbers: npt.NDArray[np.int16]) -> bytes:
+    """Compress the low bytes of numbers, then the high bytes."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, _RAW_DEFLATE)
+    return packer.compress(numbers.view(np.uint8).reshape(-1, 2).T.tobytes()) + packer.flush()
+
+
+def _encode_shape(forest: OperatorForest, is_leaf: npt.NDArray[np.bool_], sizes: Integers) -> npt.NDArray[np.uint8]:
+    ended = (forest.depth - np.append(forest.depth[1:], 0))[is_leaf]  # operators that end with a leaf
+    bits = np.ones(len(forest.depth), np.uint8)
+    bits[np.cumsum(ended + 1) - 1] = 0
+    starts = accumulate(sizes + 7 >> 3)
+    padded = np.zeros(8 * int(starts[-1]), np.uint8)
+    padded[np.repeat(8 * starts[:-1] - forest.offsets[:-1], sizes) + np.arange(len(bits))] = bits
+    return np.packbits(padded, bitorder="little")
+
+
+def encode_numbers(numbers: Integers) -> tuple[npt.NDArray[np.uint8], Integers]:
+    """Return one to four bytes for each number, and where each begins and the last ends."""
+    length = np.searchsorted(_FIRST_NUMBERS, numbers, "right")
+    rest, starts = numbers - _FIRST_NUMBERS[length - 1], accumulate(length)
+    data = np.zeros(int(starts[-1]), np.uint8)
+    data[starts[:-1]] = _FIRST_BYTES[length - 1] + rest // _DIGIT ** (length - 1)
+    for place in range(1, len(_FIRST_BYTES)):
+        some = np.flatnonzero(length > place)
+        data[starts[some] + place] = rest[some] // _DIGIT ** (length[some] - 1 - place) % _DIGIT
+    return data, starts
+
+
+def decode_numbers(data: npt.NDArray[np.uint8]) -> Integers:
+    """Return what `encode_numbers` encoded; raises `IndexError`."""
+    numbers = data.astype(np.int64)
+    at = np.flatnonzero(data >= _DIGIT)
+    length = _LENGTHS[data[at]]
+    rest = numbers[at] - _FIRST_BYTES[length - 1]
+    is_first = np.ones(len(data), bool)
+    for place in range(1, int(length.max(initial=1))):
+        some = np.flatnonzero(length > place)
+        following = at[some] + place
+        rest[some] = rest[some] * _DIGIT + numbers[following]
+        is_first[following] = False
+    numbers[at] = rest + _FIRST_NUMBERS[length - 1]
+    return numbers[is_first]

@@ -1,0 +1,74 @@
+"""Operator trees in few bytes: what is read is what was stored, and damage is found."""
+
+import numpy as np
+import pytest
+
+from eqkin.trees.operators import FORM_KINDS, OperatorForest
+from eqkin.trees.stored_operators import StoredOperators, decode_numbers, encode_numbers, pack_operators
+
+LABELS = ["+", "list", *(f"v:{number}" for number in range(10_000))]
+
+
+def make_forest(trees: int, labels: int, seed: int = 0) -> OperatorForest:
+    """Make random trees; `list` occurs with operands and without."""
+    chance = np.random.default_rng(seed)
+    label, depth, sizes = [], [], []
+    for _ in range(trees):
+        open_operands, before = [1], len(label)  # of the operators above the next node
+        while open_operands:
+            open_operands[-1] -= 1
+            is_operator = len(label) - before < 50 and chance.random() < 0.4
+            depth.append(len(open_operands) - 1)
+            label.append(int(chance.integers(0, 2) if is_operator else chance.integers(1, labels)))
+            if is_operator:
+                open_operands.append(int(chance.integers(1, 4)))
+            while open_operands and not open_operands[-1]:
+                open_operands.pop()
+        sizes.append(len(label) - before)
+    offsets = np.cumsum([0, *sizes])
+    forms = chance.integers(0, 1 << 32, (2 * trees, len(FORM_KINDS)), dtype=np.uint32)
+    origin, unparsed = chance.integers(0, 4_000, len(label)), chance.integers(0, 2, trees)
+    columns = np.array(label, np.int64), origin, np.array(depth, np.int64), offsets, unparsed
+    return OperatorForest(LABELS, *columns, forms, 2 * np.arange(trees + 1))
+
+
+def check_same(found: OperatorForest, expected: OperatorForest) -> None:
+    assert [found.to_json(tree) for tree in range(len(found))] == [
+        expected.to_json(tree) for tree in range(len(expected))
+    ]
+    assert np.array_equal(found.parent, expected.parent) and np.array_equal(found.unparsed, expected.unparsed)
+    assert np.array_equal(found.forms[:, :3], expected.forms[expected.form_offsets[:-1], :3])
+    for tree in range(len(expected)):
+        assert np.array_equal(found.get_origin(tree), expected.get_origin(tree))
+
+
+@pytest.mark.parametrize("trees, labels", [(0, 3), (1, 3), (16, 300), (100, 7_000), (100, len(LABELS))])
+def test_stored_trees_are_read_as_they_were(trees: int, labels: int) -> None:
+    forest = make_forest(trees, labels)
+    stored = StoredOperators(pack_operators(forest))
+    assert stored.is_valid() and stored.n_unparsed == np.count_nonzero(forest.unparsed)
+    check_same(stored.read(), forest)
+    some = np.random.default_rng(1).permutation(trees)[: trees // 3]
+    check_same(stored.read(some), forest.select(some))
+    check_same(StoredOperators(pack_operators(stored.read(some))).read(), forest.select(some))
+
+
+def test_numbers_take_one_to_four_bytes() -> None:
+    sizes = np.array([1] * 224 + [2] * 5_376 + [3] * 351_232 + [4] * 10)
+    data, starts = encode_numbers(np.arange(len(sizes)))
+    assert np.array_equal(np.diff(starts), sizes) and len(data) == sizes.sum()
+    assert np.array_equal(decode_numbers(data), np.arange(len(sizes)))
+
+
+@pytest.mark.parametrize("name", ["names", "nodes", "label_bytes", "label", "shape", "origins", "origin_ends"])
+def test_damaged_arrays_raise_value_error(name: str) -> None:
+    arrays = pack_operators(make_forest(20, 300))
+    for value in (0, 1, 250, 255):
+        damaged = StoredOperators(arrays | {name: np.full_like(arrays[name], value)})
+        if damaged.is_valid():
+            with pytest.raises((ValueError, IndexError)):
+                forest = damaged.read()
+                for tree in range(len(forest)):
+                    forest.get_origin(tree)
+                assert value == 0 and name == "label"  # other labels of the same shape cannot be told apart
+                raise ValueError
