@@ -15,6 +15,7 @@ from benchmarks.load import measure_load
 from benchmarks.report import BenchmarkReport
 from benchmarks.scale import grow, measure_scale
 from benchmarks.search import measure_search
+from benchmarks.size import measure_size
 from benchmarks.torture.command import measure_torture
 from eqkin.cli.console import run_app
 from eqkin.cli.options import LibraryFolder
@@ -66,6 +67,7 @@ app.command("ingest")(measure_ingest)
 app.command("encode")(measure_encode)
 app.command("index")(measure_index)
 app.command("search")(measure_search)
+app.command("size")(measure_size)
 app.command("train")(measure_train)
 app.command("load")(measure_load)
 app.command("scale")(measure_scale)

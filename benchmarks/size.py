@@ -1,0 +1,51 @@
+"""Bytes per equation of a library: its parts, and the arrays in files of arrays."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+
+from benchmarks.report import BenchmarkReport
+from eqkin import Library
+from eqkin.cli.options import LibraryFolder
+from eqkin.errors import BadInput
+
+_SAFETENSORS = ".safetensors"
+_TREE_ARRAYS = "operators."  # of the index of terms
+
+
+def measure_size(library: LibraryFolder) -> BenchmarkReport:
+    """Print how many bytes each part of a library takes per equation.
+
+    **Example**
+
+        python -m benchmarks size --library papers
+    """
+    with Library.open(library) as opened:
+        equations = sum(len(trees) for trees, _ in opened.iter_forests())
+    if not equations:
+        raise BadInput(f"{library}: has no equations; `eqkin add` some")
+    report = BenchmarkReport("size", {"library": str(library), "equations": equations})
+    parts: dict[str, int] = defaultdict(int)
+    arrays: dict[str, int] = defaultdict(int)
+    for path in sorted(path for path in library.rglob("*") if path.is_file()):
+        kind = path.parent.name if path.parent.name == "forest" else path.name.split("-")[0].split(".")[0]
+        if path.suffix != _SAFETENSORS:
+            parts[kind] += path.stat().st_size
+            continue
+        for name, size in read_array_sizes(path).items():
+            parts["operator trees" if name.startswith(_TREE_ARRAYS) else kind] += size
+            arrays[f"{kind}: {name}"] += size
+    for title, sizes in (("parts", parts), ("arrays", arrays)):
+        for name, size in sorted(sizes.items(), key=lambda item: -item[1]):
+            report.add(title, name, bytes=size, bytes_per_equation=size / equations)
+    return report
+
+
+def read_array_sizes(path: Path) -> dict[str, int]:
+    """Return the bytes of each array in a safetensors file."""
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    ranges = {name: about["data_offsets"] for name, about in header.items() if name != "__metadata__"}
+    return {name: end - start for name, (start, end) in ranges.items()}
