@@ -20,6 +20,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -31,14 +32,19 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.errors import EqkinError
 from eqkin.index import IndexManifest, IndexSettings, update_index
 from eqkin.library import writer
-from eqkin.library.database import LibraryManifest
+from eqkin.library.database import DATABASE_NAME, LibraryManifest, connect
 from eqkin.library.judgements import Judgement, LocalJudgements
+from eqkin.storage import hash_file
 
 Row = tuple[str, int, int, str]  # campaign, cases, failures, note
 Case = tuple[str, Callable[[], object]]  # where it is, and a check that raises
-_PAPER = r"""\documentclass{article}\newcommand{\half}{\frac12}\title{On %(n)d}\begin{document}\section{Energy}
+_PAPER = (
+    r"""\documentclass{article}\newcommand{\half}{\frac12}\title{On %(n)d}\begin{document}\section{Energy}
 The energy of body %(n)d is \begin{equation} E = \half m v^2 + V(x_{%(n)d}) \end{equation} and
-\begin{align} a_{%(n)d} &= b^2 \\ c &= \sum_i d_i \end{align}\end{document}"""
+\begin{align} a_{%(n)d} &= b^2 \\ c &= \sum_i d_i \end{align}"""
+    + 2_000 * "It moves. "
+    + r"\end{document}"
+)
 _ERRNOS = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EACCES)
 _CASE_SECONDS = 120
 _DAMAGES = ("flip", "zero", "truncate", "append", "swap", "delete")
@@ -56,8 +62,11 @@ def act(name: str, work: Path) -> None:
         for n in range(4 if folder.exists() else 2):
             (work / "papers" / f"p{n}.tex").write_text(_PAPER % {"n": n})
     elif name == "outdate":
-        manifest = LibraryManifest.load(folder)
-        replace(manifest, converter=replace(manifest.converter, sha256="0" * 64)).save(folder)
+        with closing(connect(folder / DATABASE_NAME, write=True)) as connection:
+            connection.execute("UPDATE sections SET latex = decompress(latex)")
+        manifest, database = LibraryManifest.load(folder), hash_file(folder / DATABASE_NAME)
+        converter = replace(manifest.converter, sha256="0" * 64)
+        replace(manifest, converter=converter, database=database).save(folder)
     elif name == "judge":
         kept = LocalJudgements(folder)
         if len(kept.list_all()) < 2:

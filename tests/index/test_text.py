@@ -1,6 +1,8 @@
 """Text of a library's sections: any text is a query, and hits are in the library now."""
 
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, CorruptData
 from eqkin.index import TextIndex, update_index
+from eqkin.index.documents import find_last_document
 from eqkin.index.text import connect
+from eqkin.library.queries import list_contents, read_paper_text
 from eqkin.storage.segments import MAX_DEAD_FRACTION
 from tests.index.conftest import write_note
 
@@ -85,6 +89,27 @@ def test_any_text_is_a_valid_query(papers: Library, text: str) -> None:
         assert 0 <= score <= 1
 
 
+def test_scores_are_those_of_fts5_over_all_that_belongs_to_a_section(papers: Library) -> None:
+    with closing(sqlite3.connect(":memory:")) as oracle:
+        columns = "heading, prose, title, abstract"
+        oracle.execute(f"CREATE VIRTUAL TABLE text USING fts5({columns}, tokenize='porter unicode61')")
+        for key in list_contents(papers):
+            paper = read_paper_text(papers, key)
+            assert paper is not None
+            rows = [(heading, prose, paper.title, paper.abstract) for _, heading, prose in paper.sections]
+            oracle.executemany("INSERT INTO text VALUES (?, ?, ?, ?)", rows)
+        queries = {query: query for query in ('"spin"', '"phase transition"', '"a lattice"', '"on magnets"')}
+        for query, expression in (queries | {"entropy model lattice": "entropy OR model OR lattice"}).items():
+            found = oracle.execute(
+                "SELECT bm25(text, 4.0, 1.0, 3.0, 1.5) AS score FROM text WHERE text MATCH ? ORDER BY score",
+                (expression,),
+            ).fetchall()
+            scores = [score for _, score in TextIndex.open(papers).search(query)]
+            assert scores and [score / scores[0] for score in scores] == pytest.approx(
+                [s / found[0][0] for (s,) in found]
+            )
+
+
 def test_long_queries_are_truncated(papers: Library) -> None:
     assert TextIndex.open(papers).search("ising " + " ".join(f"word{i}" for i in range(10_000)) + "z" * 10**6, 5)
 
@@ -121,8 +146,8 @@ def test_text_index_is_rebuilt_when_most_documents_are_gone(papers: Library, enc
     for number in range(8):
         papers.add(write_note(tmp_path / "notes", 1, words=f"round{number}"))
         update_index(papers, encoder)
-        (ever,) = words._connect()[0].execute("SELECT max(seq) FROM sqlite_sequence").fetchone()
-        (alive,) = words._connect()[0].execute("SELECT count(*) FROM documents").fetchone()
+        ever = find_last_document(words._connect()[0])
+        (alive,) = words._connect()[0].execute("SELECT sum(length(sizes) / 4) FROM papers").fetchone()
         assert ever - alive <= MAX_DEAD_FRACTION * ever
         assert len(words.search(f"round{number}")) == 1
         paths.add(words._path)

@@ -1,9 +1,10 @@
 """Full-text search over the sections of a library with SQLite's FTS5: heading, prose, title and abstract of the paper.
 
 Names that the text gives to equations (`eqkin.latex.names`) are stored with it. The text itself is not stored again:
-the database of the index has the inverted lists, and for each document its paper (key and digest of its content) and
-the number of its section. A document of a changed or removed paper stays in the lists until most documents are dead;
-searches skip it.
+the database of the index has the inverted lists, and of each paper its key, the digest of its content and its
+documents: the sections one after the other, then title and abstract. What is found in title and abstract counts for all
+sections of the paper. Documents of a changed or removed paper stay in the lists until most documents are dead; searches
+skip them.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
-from math import log
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from eqkin.atlas import load_names
 from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.index.documents import DocumentTable, find_last_document, read_varints, select_best
 from eqkin.index.manifest import INDEX_FOLDER, REBUILD_HINT, IndexManifest, TextEntry
 from eqkin.latex.names import find_names, normalise_name
 from eqkin.latex.prose import to_plain_text
@@ -32,14 +36,12 @@ from eqkin.library.queries import PaperText, find_sections, find_trees, list_con
 from eqkin.storage import hash_file, write_atomically
 from eqkin.storage.segments import MAX_DEAD_FRACTION, has_hash
 
-TEXT_VERSION = 2
-_NAMELESS_VERSION = 1  # can be searched, but has no names
+TEXT_VERSION = 3
 TEXT_SCHEMA = """
-CREATE TABLE papers (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
-CREATE TABLE documents (
-    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused: the lists may still have a document that was deleted
-    paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE, number INTEGER NOT NULL);
-CREATE INDEX documents_of_paper ON documents (paper);
+CREATE TABLE papers (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content TEXT NOT NULL,
+    first INTEGER NOT NULL UNIQUE,  -- document of its first section; numbers are never used again
+    sizes BLOB NOT NULL);           -- words of each section, and of title and abstract, 32 bits each
 CREATE TABLE names (
     paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE,
     number INTEGER NOT NULL,  -- of the equation within its paper
@@ -47,17 +49,10 @@ CREATE TABLE names (
     source TEXT NOT NULL);
 CREATE INDEX names_of_paper ON names (paper, number);
 CREATE INDEX names_by_key ON names (key);
-CREATE VIRTUAL TABLE text USING fts5(
-    heading, prose, title, abstract, content='', tokenize='porter unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE text USING fts5(  -- prose or abstract of document n in row 2 n, heading or title in row 2 n + 1
+    words, content='', tokenize='porter unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE positions USING fts5vocab(text, instance);
 """
-_COLUMN_WEIGHTS = "4.0, 1.0, 3.0, 1.5"
-_SATURATION = 2.2  # the most that a word adds to bm25, in units of its idf: k1 + 1
-_SEARCH = f"SELECT rowid, -bm25(text, {_COLUMN_WEIGHTS}) FROM text WHERE text MATCH ?"  # noqa: S608
-_BEST_FIRST = " ORDER BY 2 DESC, 1 LIMIT ?"
-_OF_PAPERS = (  # the plus keeps SQLite from searching the lists again for every document of these papers
-    " AND +rowid IN (SELECT d.id FROM documents d JOIN papers p ON p.id = d.paper "
-    "WHERE p.key IN (SELECT value FROM json_each(?)))"
-)
 _COMMON_FRACTION = 0.05  # of all sections: a word in more of them is common
 _MAX_ATTEMPTS = 10  # while an update replaces the database
 MAX_NAMED = 100  # equations with one name that a search looks at
@@ -127,27 +122,42 @@ class TextIndex:
             return []
         with translate_text_errors(self._path):
             database, library = self._connect()
-            (total,) = database.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
-            counting = "SELECT count(*) FROM text WHERE text MATCH ?"
-            count = {p: int(database.execute(counting, (p,)).fetchone()[0]) for p in {*required, *optional}}
-            finding = required[:1] or optional
-            if not required and papers is None:  # rare words if they find enough, since common ones are slow
-                rare = [word for word in optional if count[word] <= _COMMON_FRACTION * total]
-                finding = rare if sum(count[word] for word in rare) >= 4 * limit else optional
-            expression, phrases = _build_expression(required, optional, finding)
-            highest = _SATURATION * sum(_compute_idf(count[phrase], total) for phrase in phrases)
+            documents = self._load_documents(database)
+            phrases = list(dict.fromkeys((*required, *optional)))
+            stems = stem_words(phrases)
+            found = {p: documents.count_phrase(database, p, words) for p, words in zip(phrases, stems, strict=True)}
+            finding = required or optional
+            if not required and papers is None:  # rare words if they find enough
+                rare = [p for p in optional if len(found[p][0]) <= _COMMON_FRACTION * documents.count]
+                finding = rare if sum(len(found[p][0]) for p in rare) >= 4 * limit else optional
+            scored = finding
+            if optional and finding != optional:  # what must be there counts twice, of required phrases the first
+                lead = required[:1] or finding
+                scored = [*finding, *lead, *(word for word in optional if word not in lead)]
+            matches = np.zeros(len(documents.size), np.int64)
+            for phrase in finding:
+                matches[found[phrase][0]] += 1
+            able = matches >= (len(finding) if required else 1)
+            if papers is not None:
+                able &= documents.mark_papers(database, papers)
+            sections = np.flatnonzero(able)
+            scores, highest = documents.score_phrases([found[phrase] for phrase in scored])
             wanted = limit
             while True:
-                if papers is None:
-                    found_rows = database.execute(_SEARCH + _BEST_FIRST, (expression, wanted))
-                else:
-                    keys = json.dumps(list(papers))
-                    found_rows = database.execute(_SEARCH + _OF_PAPERS + _BEST_FIRST, (expression, keys, wanted))
-                rows = found_rows.fetchall()
-                found = _find_library_sections(database, library, rows)
-                if len(found) >= limit or len(rows) < wanted:
-                    return [(section, min(max(score / highest, 0.0), 1.0)) for section, score in found[:limit]]
-                wanted *= 4  # some are of papers that were removed
+                best = select_best(scores[sections], wanted)
+                rows = list(zip(sections[best].tolist(), scores[sections[best]].tolist(), strict=True))
+                hits = _find_library_sections(database, library, documents, rows)
+                if len(hits) >= limit or len(best) < wanted:
+                    return [(section, min(max(score / highest, 0.0), 1.0)) for section, score in hits[:limit]]
+                wanted *= 4  # some are of papers that were changed or removed
+
+    def _load_documents(self, database: sqlite3.Connection) -> DocumentTable:
+        """Return the documents as of this thread's connection; they are read again after each change."""
+        (version,) = database.execute("PRAGMA data_version").fetchone()
+        if getattr(self._connections, "version", None) != version:
+            self._connections.documents, self._connections.version = DocumentTable.load(database), version
+        table: DocumentTable = self._connections.documents
+        return table
 
     def find_named(self, name: str, limit: int = MAX_NAMED) -> list[int]:
         """Return the trees of equations with a name, whatever its case and spelling of possessives."""
@@ -198,10 +208,7 @@ class TextIndex:
 
     def _select_names(self, query: str, values: tuple[object, ...]) -> list[Any]:
         with translate_text_errors(self._path):
-            database = self._connect()[0]
-            if database.execute("PRAGMA user_version").fetchone()[0] == _NAMELESS_VERSION:
-                return []
-            return database.execute(query, values).fetchall()
+            return self._connect()[0].execute(query, values).fetchall()
 
     def _connect(self) -> tuple[sqlite3.Connection, LibraryFiles]:
         """Return this thread's connections to the text and to the library."""
@@ -215,7 +222,7 @@ class TextIndex:
             try:
                 with translate_text_errors(path):
                     self._connections.pair = connect(path), LibraryFiles.open(self._library)
-                self._connections.path = path
+                self._connections.path, self._connections.version = path, None
             except StorageFailed:
                 if path.exists() or attempt == _MAX_ATTEMPTS - 1:
                     raise
@@ -245,46 +252,29 @@ def split_query(text: str) -> tuple[list[str], list[str]]:
     return required, list(optional)[:_MAX_WORDS]
 
 
-def _compute_idf(count: int, total: int) -> float:
-    """Return the inverse document frequency as FTS5 computes it."""
-    return max(log(max(total - count, 0) + 0.5) - log(count + 0.5), 1e-6)
-
-
-def _build_expression(required: list[str], optional: list[str], finding: list[str]) -> tuple[str, list[str]]:
-    """Return the FTS5 query and its phrases, as often as they occur in it: FTS5 counts each occurrence.
-
-    A section must have all required phrases, or one of the finding words; the other words raise its score.
-    """
-    if finding == optional:
-        return " OR ".join(optional), optional
-    needed = " AND ".join(required) if required else " OR ".join(finding)
-    if not optional:
-        return needed, required or finding
-    others = finding + [word for word in optional if word not in finding]
-    return f"({needed}) AND ({' OR '.join(others)})", (required or finding) + others
-
-
 def _find_library_sections(
-    database: sqlite3.Connection, library: LibraryFiles, rows: list[tuple[int, float]]
+    database: sqlite3.Connection, library: LibraryFiles, table: DocumentTable, rows: list[tuple[int, float]]
 ) -> list[tuple[int, float]]:
     """Return the library's sections of documents, without those of papers that were changed or removed."""
+    documents = np.array([document for document, _ in rows], np.int64)
+    first = table.first[np.searchsorted(table.first, documents, "right") - 1].tolist()
     described = database.execute(
-        "SELECT d.id, d.number, p.key, p.content FROM documents d JOIN papers p ON p.id = d.paper "
-        "WHERE d.id IN (SELECT value FROM json_each(?))",
-        (json.dumps([document for document, _ in rows]),),
+        "SELECT first, key, content FROM papers WHERE first IN (SELECT value FROM json_each(?))", (json.dumps(first),)
     ).fetchall()
+    known = {number: (key, content) for number, key, content in described}
     papers: dict[tuple[str, str], dict[int, int]] = {}  # the documents of each, by the number of the section
-    for document, number, *paper in described:
-        papers.setdefault((paper[0], paper[1]), {})[number] = document
+    for document, start in zip(documents.tolist(), first, strict=True):
+        if start in known:
+            papers.setdefault(known[start], {})[document - start] = document
     sections = find_sections(library, papers)
-    return [(sections[document], float(score)) for document, score in rows if document in sections]
+    return [(sections[document], score) for document, score in rows if document in sections]
 
 
 def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
     """Open a text database; raises `CorruptData` or SQLite's errors."""
     connection = open_sqlite(path, write=write)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != TEXT_VERSION and (write or version != _NAMELESS_VERSION):
+    if version != TEXT_VERSION:
         connection.close()
         raise CorruptData(f"{path}: text index of version {version}, eqkin reads {TEXT_VERSION}; {REBUILD_HINT}")
     connection.execute("PRAGMA trusted_schema = OFF")
@@ -314,9 +304,7 @@ def is_usable(folder: Path, entry: TextEntry) -> bool:
     if not path.exists():
         return False
     try:
-        with closing(connect(path)) as connection:
-            if connection.execute("PRAGMA user_version").fetchone()[0] != TEXT_VERSION:
-                return False
+        connect(path).close()
         return has_hash(path, entry.sha256) if entry.sealed else not find_problems(path)
     except (CorruptData, sqlite3.DatabaseError):
         return False
@@ -339,12 +327,11 @@ def find_changes(
         return TextChanges(tuple(current), (), replace_all=True)
     path = folder / entry.file
     with translate_text_errors(path), closing(connect(path)) as connection:
-        known = connection.execute("SELECT id, key, content FROM papers").fetchall()
-        (ever,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
-        documents = connection.execute("SELECT paper, count(*) FROM documents GROUP BY paper").fetchall()
-    gone = {number for number, key, content in known if current.get(key) != content}
-    kept = {key for number, key, _ in known if number not in gone}
-    alive = sum(count for paper, count in documents if paper not in gone)
+        known = connection.execute("SELECT id, key, content, length(sizes) / 4 FROM papers").fetchall()
+        ever = find_last_document(connection)
+    gone = {number for number, key, content, _ in known if current.get(key) != content}
+    kept = {key for number, key, *_ in known if number not in gone}
+    alive = sum(count for number, *_, count in known if number not in gone)
     if ever - alive > max_dead_fraction * ever:
         return TextChanges(tuple(current), (), replace_all=True)
     return TextChanges(tuple(key for key in current if key not in kept), tuple(sorted(gone)))
@@ -386,19 +373,21 @@ def _add_paper(library: LibraryFiles, connection: sqlite3.Connection, key: str) 
     paper = read_paper_text(library, key)
     if paper is None:
         return False
-    title, abstract = to_plain_text(paper.title), to_plain_text(paper.abstract)
     connection.execute("DELETE FROM papers WHERE key = ?", (key,))
-    owner = connection.execute("INSERT INTO papers VALUES (NULL, ?, ?)", (key, paper.content)).lastrowid
+    first = find_last_document(connection) + 1
+    documents = [(prose, heading) for _, heading, prose in paper.sections] + [(paper.abstract, paper.title)]
+    texts = enumerate(map(to_plain_text, chain.from_iterable(documents)), 2 * first)
+    connection.executemany("INSERT INTO text (rowid, words) VALUES (?, ?)", texts)
+    counted = connection.execute("SELECT sz FROM text_docsize WHERE id >= ? ORDER BY id", (2 * first,))
+    words = np.array([read_varints(packed)[0] for (packed,) in counted], "<u4")
+    sizes = (words[::2] + words[1::2]).tobytes()
+    owner = connection.execute(
+        "INSERT INTO papers VALUES (NULL, ?, ?, ?, ?)", (key, paper.content, first, sizes)
+    ).lastrowid
     connection.executemany(
         "INSERT INTO names VALUES (?, ?, ?, ?, ?)",
         ((owner, number, name, normalise_name(name), source) for number, name, source in _list_names(key, paper)),
     )
-    for number, heading, prose in paper.sections:
-        document = connection.execute("INSERT INTO documents VALUES (NULL, ?, ?)", (owner, number)).lastrowid
-        connection.execute(
-            "INSERT INTO text (rowid, heading, prose, title, abstract) VALUES (?, ?, ?, ?, ?)",
-            (document, to_plain_text(heading), to_plain_text(prose), title, abstract),
-        )
     return True
 
 
