@@ -37,6 +37,7 @@ from eqkin.storage import hash_file, write_atomically
 from eqkin.storage.segments import MAX_DEAD_FRACTION, has_hash
 
 TEXT_VERSION = 3
+_OLD_VERSIONS = (1, 2)  # are replaced by the next update
 TEXT_SCHEMA = """
 CREATE TABLE papers (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content TEXT NOT NULL,
@@ -79,7 +80,7 @@ class TextIndex:
         """Open the text index of a library.
 
         Raises:
-            BadInput: the library's text was never indexed.
+            BadInput: the library's text was never indexed, or by an older eqkin.
             CorruptData: the text index is damaged or has another version.
         """
         index = cls(library.folder)
@@ -271,11 +272,13 @@ def _find_library_sections(
 
 
 def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
-    """Open a text database; raises `CorruptData` or SQLite's errors."""
+    """Open a text database; raises `BadInput` for one of an older eqkin, `CorruptData` or SQLite's errors."""
     connection = open_sqlite(path, write=write)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != TEXT_VERSION:
         connection.close()
+        if version in _OLD_VERSIONS:
+            raise BadInput(f"{path}: made by an older eqkin; run `eqkin index`")
         raise CorruptData(f"{path}: text index of version {version}, eqkin reads {TEXT_VERSION}; {REBUILD_HINT}")
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
@@ -306,7 +309,7 @@ def is_usable(folder: Path, entry: TextEntry) -> bool:
     try:
         connect(path).close()
         return has_hash(path, entry.sha256) if entry.sealed else not find_problems(path)
-    except (CorruptData, sqlite3.DatabaseError):
+    except (BadInput, CorruptData, sqlite3.DatabaseError):
         return False
 
 

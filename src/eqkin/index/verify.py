@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eqkin.errors import CorruptData, StorageFailed
+from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.index.manifest import (
     INDEX_FOLDER,
     INDEX_MANIFEST_NAME,
@@ -96,5 +96,7 @@ def _check_text(
         problems += [f"{path}: {problem}; {REBUILD_HINT}" for problem in find_problems(path)]
         if not entry.sealed or find_changes(library, folder, entry):
             notes.append("the text of some papers is not indexed yet; run `eqkin index`")
+    except BadInput as error:
+        notes.append(str(error))
     except CorruptData as error:
         problems.append(str(error))
