@@ -13,7 +13,7 @@ def test_size_counts_every_byte_once(atlas_library: Path) -> None:
     arrays = {row["name"]: row["bytes"] for row in report["tables"]["arrays"]}
     trees = sum(size for name, size in arrays.items() if name.startswith("terms: operators."))
     assert parts["operator trees"] == trees
-    tables = {row["name"]: row["bytes"] for row in report["tables"].get("tables", ())}  # none where SQLite does not tell
+    tables = {row["name"]: row["bytes"] for row in report["tables"].get("tables", ())}  # empty where SQLite cannot tell
     assert not tables or 0 < tables["library: sections"] < parts["library"]
     files = sum(path.stat().st_size for path in atlas_library.rglob("*") if path.is_file())
     assert 0 <= files - sum(parts.values()) < 20_000  # headers of files of arrays
