@@ -95,7 +95,7 @@ def test_interrupted_buffers_write_the_trees_that_were_added_completely(tmp_path
     assert written.trees.tolist() in ([3, 4], [3, 4, 5, 6])
     np.testing.assert_allclose(written.decode(slice(None)), np.tile(np.eye(2), (len(written.trees) // 2, 1)), atol=1e-3)
     segment = open_segment(tmp_path, terms.write(tmp_path))
-    owners = np.bincount(segment.read_postings()[0], minlength=len(segment.trees))
+    owners = np.bincount(segment.lists.read_all()[0], minlength=len(segment.trees))
     assert segment.trees.tolist() == ([3, 4] if was_interrupted else [3, 4, 5, 6])
     assert owners.min() == owners.max() > 0
 

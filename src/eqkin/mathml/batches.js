@@ -90,6 +90,18 @@ class Column {
   }
 }
 
+// The number of each presentation node in depth-first order. Neighbours in an operator tree were parsed from nodes with
+// similar numbers, so that they take few bytes.
+function rankNodes({ start, end, first, count }) {
+  const ranks = new Uint16Array(end - start), waiting = [start];
+  for (let rank = 0; waiting.length; rank++) {
+    const node = waiting.pop();
+    ranks[node - start] = rank;
+    for (let child = first[node] + count[node] - 1; child >= first[node]; child--) waiting.push(child);
+  }
+  return ranks;
+}
+
 // The answer to a batch. Trees are columns in depth-first order: label, presentation node, depth.
 class AnswerWriter {
   constructor() {
@@ -98,25 +110,25 @@ class AnswerWriter {
     [this.label, this.origin, this.depth] = [0, 1, 2].map(() => new Column(Uint16Array));
   }
 
-  addTree(root, { start, unparsed }) {
-    const before = this.label.size, statements = findStatements(root);
-    this.addNode(root, 0, start);
+  addTree(root, parser) {
+    const { start, unparsed } = parser, before = this.label.size, statements = findStatements(root);
+    this.addNode(root, 0, start, rankNodes(parser));
     this.sizes.push(this.label.size - before);
     this.unparsed.push(unparsed);
     this.statements.push(statements.length);
     for (let k = 0; k < statements.length; k++) hashForms(statements[k], k < MAX_WEAK_STATEMENTS, this.forms);
   }
 
-  addNode(node, depth, start) {
+  addNode(node, depth, start, ranks) {
     const { kind, children } = node;
     if (kind.batch !== this) {
       kind.batch = this;
       kind.number = this.labels.push(kind.text ? kind.label + ":" + kind.text : kind.label) - 1;
     }
     this.label.push(kind.number);
-    this.origin.push(Math.max(node.at - start, 0));
+    this.origin.push(ranks[Math.max(node.at - start, 0)]);
     this.depth.push(depth);
-    for (let k = 0; k < children.length; k++) this.addNode(children[k], depth + 1, start);
+    for (let k = 0; k < children.length; k++) this.addNode(children[k], depth + 1, start, ranks);
   }
 
   // For few trees, which are a part of another answer.

@@ -30,6 +30,7 @@ class Presentation {
     this.counts = counts;
     this.first = new Array(size); // child
     for (let node = 0, next = 1; node < size; next += counts[node++]) this.first[node] = next;
+    this.order = []; // nodes, depth first
     this.leaves = [];
     this.signs = []; // of the leaves
     this.starts = new Array(size); // the first leaf of each node, and the one after its last
@@ -46,6 +47,7 @@ class Presentation {
 
   readLeaves(node, signs) {
     const { tags, texts, counts, first } = this;
+    this.order.push(node);
     this.starts[node] = this.leaves.length;
     if (tags[node] === "mi" && WILDCARD_NAME.test(texts[node]) && !this.wildcards.includes(texts[node])) this.wildcards.push(texts[node]);
     if (counts[node]) {
@@ -63,7 +65,7 @@ class Presentation {
 
   // The presentation node of a node of the operator tree.
   findNode(node) {
-    const origin = Math.min(this.tree.origins[node], this.tags.length - 1), script = this.tree.scripts.get(node);
+    const origin = this.order[Math.min(this.tree.origins[node], this.tags.length - 1)], script = this.tree.scripts.get(node);
     return script !== undefined && this.counts[origin] > 1 ? this.first[origin] + script : origin;
   }
 

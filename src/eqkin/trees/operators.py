@@ -108,8 +108,8 @@ class OperatorForest:
 
     labels: Sequence[str]
     label: Integers  # (nodes,) index into labels
-    # (nodes,) presentation node it was parsed from, counted within its tree; or for each tree how they are read: a
-    # function and its argument
+    # (nodes,) presentation node it was parsed from, counted depth first within its tree; or how they are read, for each
+    # tree: a function and its argument
     origin: Integers | Sequence[tuple[Callable[[int], Integers], int]]
     depth: Integers  # (nodes,) number of ancestors
     offsets: Integers  # (trees + 1,) first node of each tree
