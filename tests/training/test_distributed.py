@@ -115,7 +115,7 @@ def test_two_processes_train_like_one(
         for key, expected in one.items():
             if key.startswith("adam."):  # takes the same steps for gradients twice as large, but its averages show it
                 scale = abs(expected).max() or 1
-                np.testing.assert_allclose(found[key] / scale, expected / scale, atol=1e-4, err_msg=key)
+                np.testing.assert_allclose(found[key] / scale, expected / scale, atol=1e-3, err_msg=key)
             else:
                 np.testing.assert_allclose(found[key], expected, rtol=1e-5, atol=1e-5, err_msg=key)
     for key, value in two[0].items():

@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-PATIENCE = 30.0  # seconds for what should take a moment
+PATIENCE = 120.0  # seconds for what should take a moment, on a busy machine too
 MARK = "q_{%d} = \\prod_{j<%d} \\Xi_j^{%d}"  # an equation of the note with this number
 # Adds and removes notes, and merges or rewrites whatever can be, each time.
 WRITER = r"""

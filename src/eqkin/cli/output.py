@@ -7,6 +7,7 @@ import io
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 
 import typer
 
@@ -99,7 +100,7 @@ def print_results(
     if results.lacks_form:
         warn("no formula of this form was found; these are the nearest")
     _print_counts(results)
-    ranks = {id(hit): rank for rank, hit in enumerate(results.hits, results.offset + 1)}
+    numbers = count(results.offset + 1)
     for relation, hits in results.bands:
         if relation == "weak":
             typer.secho(f"nothing {'close' if results.nothing_close else 'closer'} in this library", bold=True)
@@ -109,7 +110,7 @@ def print_results(
         elif relation:
             typer.secho(BAND_TITLES[relation], bold=True)
         for hit in hits:
-            _print_hit(results, hit, ranks[id(hit)], latex=latex, prose=prose)
+            _print_hit(results, hit, next(numbers), latex=latex, prose=prose)
     if results.missing:
         warn(f"{results.missing:,} equations have no vectors yet and were not searched; run `eqkin index`")
 
@@ -125,9 +126,9 @@ def _print_counts(results: Results) -> None:
         typer.echo(strip_control_chars(f"among the best candidates: {', '.join(fields)}"))
 
 
-def _print_hit(results: Results, hit: Hit, rank: int, *, latex: bool, prose: bool) -> None:
+def _print_hit(results: Results, hit: Hit, number: int, *, latex: bool, prose: bool) -> None:
     equation, indent = hit.equation, " " * 10
-    typer.echo(typer.style(f"{rank:>2}  {hit.score:.3f} ", fg="cyan") + format_formula(equation, latex))
+    typer.echo(typer.style(f"{number:>2}  {hit.score:.3f} ", fg="cyan") + format_formula(equation, latex))
     parts = [format_place(equation, hit.name)]
     parts += [f"the same in {len(hit.same)} more"] if hit.same else []
     parts += [f"{hit.more} more from this paper"] if hit.more else []
