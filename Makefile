@@ -15,7 +15,7 @@ RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wild
 # The tests start hundreds of processes, which start faster from compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test bench torture reproduce report docs browser lint types format sbom audit wheel clean again
+.PHONY: help demo test pytest bench torture reproduce report docs browser lint types format sbom audit wheel clean again
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -24,7 +24,10 @@ help: ## show this list
 demo: $(VENV)/.base ## build a library from the bundled atlas, search it, serve it (NO_SERVE=1: do not serve)
 	$(BIN)/eqkin demo --library local/atlas
 
-test: lint browser ## lint, and run all tests
+test: $(VENV)/.dev browser ## lint, and run all tests
+	@$(MAKE) --no-print-directory --jobs 2 lint pytest
+
+pytest:
 	$(RUN) pytest $(PYTEST_ARGS)
 
 bench: $(VENV)/.dev ## measure speed, scale or load: make bench ARGS="search --library DIR"
