@@ -20,10 +20,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # importi
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus(tmp_path_factory: pytest.TempPathFactory, unindexed_library: Path) -> Path:
     folder = tmp_path_factory.mktemp("bench")
-    with Library.open(folder / "library", create=True) as library:
-        library.add("atlas:")
+    with Library.open(unindexed_library) as library:
         Corpus.from_library(library).save(folder / "corpus.zst")
     return folder / "corpus.zst"
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,14 +20,14 @@ BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
 
 
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Two articles of the atlas and a paper with a dangerous title."""
+def library(tmp_path_factory: pytest.TempPathFactory, atlas_library: Path) -> str:
+    """The atlas and a paper with a dangerous title."""
     place = tmp_path_factory.mktemp("cli")
     record = {"doc_id": "danger", "title": "=SUM(A1)", "authors": ["=Eve Evil"], "year": 1999}
     record["latex"] = r"\[ -\Omega_9 \]"
     (place / "papers.jsonl").write_text(json.dumps(record))
-    with Library.open(place / "library", create=True) as opened:
-        opened.add("atlas:", place / "papers.jsonl")
+    with Library.open(shutil.copytree(atlas_library, place / "library")) as opened:
+        opened.add(place / "papers.jsonl")
         opened.open_engine()
         return str(opened.folder)
 

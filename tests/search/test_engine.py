@@ -16,7 +16,7 @@ from eqkin.search.engine import STAGES, _VersionedCache
 from eqkin.search.local import LocalBackend
 
 from ..cancelling import CountingScope
-from .conftest import WAVE
+from .conftest import WAVE, dated_papers
 
 BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
 
@@ -292,8 +292,8 @@ def test_facets_count_all_equations(engine):
 def test_facets_follow_added_papers(tmp_path, encoder):
     with Library.open(tmp_path / "library", create=True) as library, SearchEngine(library, encoder) as engine:
         assert engine.count_facets() == ({}, {})
-        library.add("atlas:")
-        assert "probability" in engine.count_facets()[0]
+        library.add(dated_papers(tmp_path))
+        assert "waves" in engine.count_facets()[0]
 
 
 def test_threads_share_an_engine(engine):
