@@ -28,7 +28,7 @@ from eqkin.training.data import Corpus
 from eqkin.training.losses import TripletLoss
 from eqkin.training.randomness import make_step_column
 from eqkin.training.sampling import TripletSampler
-from reproduce.bitmaps import HEIGHT, ROW_BYTES, VERSION, WIDTH, Heights, ImageCache, PackedImages
+from reproduce.bitmaps import HEIGHT, ROW_BYTES, VERSION, WIDTH, Heights, PackedImages, get_images
 from reproduce.training import train_module
 from reproduce.triples import HeldOutTriples, pack_bits
 
@@ -119,9 +119,9 @@ class BitmapData:
         parts = draw_subset(drop_text(train), count), draw_subset(drop_text(held_out), round(TEST_SHARE * count))
         images, heights = {}, np.zeros(0, np.float32)
         for crop in (False, True):
-            folder = context.cache.folder / f"bitmaps-{'cropped' if crop else 'scaled'}"
-            cache = ImageCache(folder, crop=crop, log=context.log)
-            (first, _), (second, heights) = (cache.get_images(part.forest) for part in parts)
+            (first, _), (second, heights) = (
+                get_images(context.cache.folder, part.forest, crop=crop, log=context.log) for part in parts
+            )
             images[crop] = first, second
         return cls(*parts, images, heights)
 

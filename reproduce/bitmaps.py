@@ -1,13 +1,12 @@
-"""Images of formulas: rendered by a browser, kept in a folder, found again by a hash of the tree.
+"""Images of formulas: rendered by a browser and kept in a file.
 
 Rendering. A page shows hundreds of formulas, and one screenshot has them all. Each has a box of 333 x 32 pixels, white
 on black, at the left, centred vertically, about as large as in a paper with two columns on a screen; what does not fit
 is scaled down, or cropped at the right and the bottom. The page runs no scripts and loads nothing. The same browser
 with the same fonts gives the same pixels.
 
-Files. A compressed file of numpy has keys and images in four levels of grey; two would make symbols illegible. The
-folder can be filled on a machine with a browser and used on another one without; interrupted rendering continues where
-it stopped.
+Files. A compressed file of numpy has the images in four levels of grey; two would make symbols illegible. It can be
+made on a machine with a browser and used on another one without.
 """
 
 from __future__ import annotations
@@ -17,10 +16,9 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
-from hashlib import blake2b
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -29,9 +27,9 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.evaluation.cache import make_folder
+from eqkin.evaluation.formulas import compute_forest_digest
 from eqkin.storage import write_file
 from eqkin.trees import Forest
-from eqkin.trees.hashing import combine_hashes, hash_strings
 from eqkin.trees.mathml import to_mathml, to_node
 
 VERSION = 3  # of the rendering; images of different versions must not be mixed
@@ -204,10 +202,8 @@ class _BrowserSession:
 
 
 ROW_BYTES = -(-WIDTH // 4)  # of an image
-IMAGES_PER_FILE = 3_000
 
 PackedImages = npt.NDArray[np.uint8]  # (formulas, ROW_BYTES, HEIGHT), four pixels per byte, leftmost in the top bits
-Keys = npt.NDArray[np.uint64]
 
 _SHIFTS = np.array([6, 4, 2, 0], np.uint8)
 
@@ -220,78 +216,25 @@ def pack(images: Images) -> PackedImages:
     return np.ascontiguousarray(np.bitwise_or.reduce(fours, axis=3).swapaxes(1, 2))
 
 
-def write_bitmaps(folder: Path, keys: Keys, images: PackedImages, heights: Heights) -> Path:
-    """Write images to a new file of the folder, named by its keys; raises `StorageFailed`."""
-    content = io.BytesIO()
-    np.savez_compressed(content, keys=keys, images=images, heights=heights, version=VERSION)
-    path = make_folder(folder) / f"{blake2b(keys.tobytes(), digest_size=8).hexdigest()}.npz"
-    write_file(path, content.getvalue())
-    return path
+def get_images(
+    folder: Path, forest: Forest, *, crop: bool = False, log: Callable[[str], None] = lambda message: None
+) -> tuple[PackedImages, Heights]:
+    """Return images and heights of trees from a file in the folder, or render them: `BadInput` without a browser.
 
-
-def read_bitmaps(path: Path) -> tuple[Keys, PackedImages, Heights]:
-    """Read keys, images and heights that `write_bitmaps` wrote; raises `CorruptData`."""
+    Raises `CorruptData` if the file is damaged.
+    """
+    kind = "cropped" if crop else "scaled"
+    path = folder / f"bitmaps-{kind}-{VERSION}-{compute_forest_digest(forest)[:16]}.npz"
+    if not path.exists():
+        log(f"rendering {len(forest):,} formulas, {kind}")
+        with Renderer(crop) as renderer:
+            images, heights = renderer.render([to_mathml(to_node(forest, tree)) for tree in range(len(forest))])
+        content = io.BytesIO()
+        np.savez_compressed(content, images=pack(images), heights=heights)
+        make_folder(folder)
+        write_file(path, content.getvalue())
     try:
         with np.load(io.BytesIO(path.read_bytes())) as arrays:
-            keys, images, heights = arrays["keys"], arrays["images"], arrays["heights"]
-            version = int(arrays["version"])
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            return arrays["images"], arrays["heights"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise CorruptData(f"{path}: damaged ({error}); delete it to render its images again") from error
-    if version != VERSION or images.shape != (len(keys), ROW_BYTES, HEIGHT):
-        raise CorruptData(f"{path}: images of another version of eqkin; delete it to render them again")
-    return keys, images, heights
-
-
-class ImageCache:
-    """Images of formulas in a folder, which is created when needed; all scaled down, or all cropped."""
-
-    def __init__(self, folder: Path, *, crop: bool = False, log: Callable[[str], None] = lambda message: None) -> None:
-        self.folder, self._crop, self._log = folder, crop, log
-
-    def get_images(self, forest: Forest) -> tuple[PackedImages, Heights]:
-        """Return images and heights of all trees; missing ones are rendered: `BadInput` without a browser."""
-        keys = compute_tree_keys(forest)
-        images, heights = np.zeros((len(keys), ROW_BYTES, HEIGHT), np.uint8), np.zeros(len(keys), np.float32)
-        missing = np.ones(len(keys), bool)
-
-        def copy(path: Path) -> None:
-            known, found, tall = read_bitmaps(path)
-            order, here = np.argsort(known), np.isin(keys, known)
-            place = order[np.searchsorted(known, keys[here], sorter=order)]
-            images[here], heights[here], missing[here] = found[place], tall[place], False
-
-        for path in sorted(self.folder.glob("*.npz")):
-            copy(path)
-        if missing.any():
-            trees = np.flatnonzero(missing)
-            trees = trees[np.sort(np.unique(keys[trees], return_index=True)[1])]
-            for path in self._render(forest, keys, trees):
-                copy(path)
-        return images, heights
-
-    def _render(self, forest: Forest, keys: Keys, trees: npt.NDArray[np.int64]) -> Iterator[Path]:
-        """Render trees and iterate over the files that hold their images."""
-        with ExitStack() as stack:
-            try:
-                renderer = stack.enter_context(Renderer(self._crop))
-            except BadInput as error:
-                raise BadInput(f"{self.folder} lacks {len(trees):,} images: {error}") from error
-            for start in range(0, len(trees), IMAGES_PER_FILE):
-                part = trees[start : start + IMAGES_PER_FILE]
-                images, heights = renderer.render([to_mathml(to_node(forest, tree)) for tree in part.tolist()])
-                yield write_bitmaps(self.folder, keys[part], pack(images), heights)
-                self._log(f"rendered {start + len(part):,} of {len(trees):,} formulas")
-
-
-def compute_tree_keys(forest: Forest) -> Keys:
-    """Compute a hash of each tree that does not depend on its forest."""
-    tag, attribute, text = (
-        hash_strings(strings)[indices]
-        for strings, indices in (
-            (forest.tags, forest.tag), (forest.attributes, forest.attribute), (forest.texts, forest.text),
-        )
-    )  # fmt: skip
-    nodes = combine_hashes(combine_hashes(tag, attribute), combine_hashes(text, forest.n_children.astype(np.uint64)))
-    ends = forest.offsets.tolist()
-    trees = (nodes[start:end].tobytes() for start, end in zip(ends[:-1], ends[1:], strict=True))
-    return np.frombuffer(b"".join(blake2b(tree, digest_size=8).digest() for tree in trees), "<u8").astype(np.uint64)

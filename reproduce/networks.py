@@ -120,9 +120,9 @@ NETWORKS: dict[str, NetworkSettings] = {
     "citations": _vary("With citations", {}, contexts="section,paper,citation"),
     "paper-10": _vary("Paper's recipe, 10 %", {"share": 0.1}),
     "paper-30": _vary("Paper's recipe, 30 %", {"share": 0.3}),
-    "eqkin-10": _vary("eqkin's recipe, 10 %", _OWN | {"share": 0.1}),
-    "eqkin-30": _vary("eqkin's recipe, 30 %", _OWN | {"share": 0.3}),
-    "eqkin": _vary("eqkin's recipe", _OWN),
+    "eqkin-10": _vary("eqkin's recipe, width 512, 10 %", _OWN | {"share": 0.1}, width="512"),
+    "eqkin-30": _vary("eqkin's recipe, width 512, 30 %", _OWN | {"share": 0.3}, width="512"),
+    "eqkin": _vary("eqkin's recipe, width 512", _OWN, width="512"),
     "graph": _vary("Graph network", _EQUAL_DATA, **_EQUAL),
     "graph-renamed": _vary("Graph network, renamed", _EQUAL_DATA, **_EQUAL | {"transpositions": "32"}),
     "graph-wide": _vary("Graph network, width 1,280", _EQUAL_DATA, **_EQUAL | {"width": "1280"}),
@@ -269,7 +269,6 @@ class NetworkRunner:
         self.context, self.data, self._training = context, data, training
         self.device = choose_device(context.device)
         self._shape = replace(TransformerShape(), layers=context.scale.transformer_layers)
-        self._latest: tuple[str, TrainedNetwork] | None = None
 
     def make_key(self, name: str) -> dict[str, Any]:
         """Describe everything that a network depends on."""
@@ -283,18 +282,13 @@ class NetworkRunner:
         return key | {"corpus": drop_text(self.data.train).digest}
 
     def get_network(self, name: str) -> TrainedNetwork:
-        """Return a network: the latest one, a trained one from the cache, or a new one."""
-        if self._latest is not None and self._latest[0] == name:
-            return self._latest[1]
+        """Return a trained network from the cache, or train it."""
         self.check_training(name)
         is_graph = NETWORKS[name].kind == "graph"
         train, load = (
             (self._train_graph, self._load_graph) if is_graph else (self._train_transformer, self._load_transformer)
         )
-        folder = self.context.cache.get_or_fit(name, self.make_key(name), partial(train, name))
-        trained = load(name, folder)
-        self._latest = name, trained
-        return trained
+        return load(name, self.context.cache.get_or_fit(name, self.make_key(name), partial(train, name)))
 
     def check_training(self, name: str) -> None:
         """Raise `BadInput` if this runner only reads what was measured before."""

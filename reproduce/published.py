@@ -65,7 +65,7 @@ STUDY_QUERIES: list[TableRow] = [
 ]  # fmt: skip
 
 # Table 5: the other side of an equality or inequality found among all sides of the test half; finetuned with batches
-# of 1,024. By the set's name; EQUALITIES_SIZES says how many (in)equalities a set has.
+# of 1,024. By the set's name.
 EQUALITIES_ROWS: dict[str, list[TableRow]] = {
     name: [_make_row(title, dict(zip(("r1", "r10", "r100"), shares, strict=True))) for title, shares in rows.items()]
     for name, rows in {
@@ -83,7 +83,6 @@ EQUALITIES_ROWS: dict[str, list[TableRow]] = {
         },
     }.items()
 }  # fmt: skip
-EQUALITIES_SIZES: dict[str, int] = {"equalities": 36_864, "relations": 40_960, "inequalities": 13_312}
 
 # From the text of the large-scale experiments, by the columns of `benchmarks`.
 EQUATIONS = 28_973_591

@@ -21,7 +21,7 @@ comparison searches works that no network saw (`held_out`). Equal scores are in 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -201,7 +201,8 @@ def run_study(
         "resamples": f"{context.scale.resamples:,}",
         "order of ties": f"seed {TIE_SEED}",
     }
-    return make_study_result(context, lists, judgements, baseline, facts)
+    result = make_study_result(context, lists, judgements, baseline, facts)
+    return replace(result, experiment=f"{NAME}-held-out") if held_out else result
 
 
 def find_top(system: System, queries: FormulaSet, formulas: FormulaSet, depth: int) -> npt.NDArray[np.int64]:

@@ -8,19 +8,16 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.trees.mathml import Node, to_forest, to_mathml, to_node
+from eqkin.trees.mathml import Node, to_mathml, to_node
 from reproduce.bitmap_cnn import draw_subset
 from reproduce.bitmaps import (
     HEIGHT,
     ROW_BYTES,
     WIDTH,
-    ImageCache,
     Renderer,
-    compute_tree_keys,
     find_chromium,
+    get_images,
     pack,
-    read_bitmaps,
-    write_bitmaps,
 )
 from tests.training.corpora import corpus_of, some_trees
 
@@ -140,10 +137,6 @@ def test_renderer_without_browser_says_what_to_install(no_browser):
         Renderer().__enter__()
 
 
-def pictures(count: int) -> np.ndarray:
-    return pack(np.random.default_rng(0).integers(0, 256, (count, HEIGHT, WIDTH), np.uint8))
-
-
 def test_pack_keeps_four_levels_of_grey():
     images = np.zeros((2, HEIGHT, WIDTH), np.uint8)
     images[0, 3, 5:8], images[1, -1, -1] = (90, 160, 250), 85
@@ -152,40 +145,6 @@ def test_pack_keeps_four_levels_of_grey():
     assert packed[0, :3, 3].tolist() == [0, 0b00_01_10_11, 0]  # four pixels per byte
     assert packed[1, -1, -1] == 0b01_00_00_00
     assert np.count_nonzero(packed) == 2
-
-
-def test_bitmap_file_round_trip(tmp_path):
-    keys = np.array([7, 2**64 - 1, 0], np.uint64)
-    found, images, heights = read_bitmaps(write_bitmaps(tmp_path / "new", keys, pictures(3), np.ones(3, np.float32)))
-    assert found.tolist() == keys.tolist()
-    assert (images == pictures(3)).all()
-
-
-def test_read_bitmaps_rejects_damaged_and_foreign_files(tmp_path):
-    path = write_bitmaps(tmp_path, np.arange(3, dtype=np.uint64), pictures(3), np.ones(3, np.float32))
-    content = path.read_bytes()
-    middle = len(content) // 2
-    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
-    for bad in (b"", b"{}", content[:-1], flipped):
-        path.write_bytes(bad)
-        with pytest.raises(CorruptData, match="delete it"):
-            read_bitmaps(path)
-    np.savez(path, keys=np.zeros(3, np.uint64), images=pictures(3), heights=np.ones(3, np.float32), version=99)
-    with pytest.raises(CorruptData, match="another version"):
-        read_bitmaps(path)
-
-
-def test_tree_keys_depend_on_the_tree_only():
-    forest = some_trees(30)
-    keys = compute_tree_keys(forest)
-    assert len(set(keys.tolist())) == len({tuple(compute_tree_keys(forest.select([i])).tolist()) for i in range(30)})
-    chosen = [17, 3, 3, 4]
-    assert (compute_tree_keys(forest.select(chosen)) == keys[chosen]).all()
-    nested = Node("mrow", children=[Node("mrow", children=[X]), Node("mrow")])
-    other = Node("mrow", children=[Node("mrow"), Node("mrow", children=[X])])
-    wrapped = [to_forest(node) for node in (X, Y, Node("mn", text="x"), Node("mi", {"a": "b"}, "x"), nested, other)]
-    assert len({compute_tree_keys(forest).item() for forest in wrapped}) == len(wrapped)
-    assert len(compute_tree_keys(forest.select([]))) == 0
 
 
 def test_subset_has_whole_papers_and_depends_on_seed():
@@ -202,22 +161,17 @@ def test_subset_has_whole_papers_and_depends_on_seed():
 
 
 @needs_browser
-def test_image_cache_renders_missing_images_only(tmp_path, renderer, no_browser):
-    corpus = corpus_of([[2, 1], [4], [5]])
-    forest = draw_subset(corpus, 8).forest
-    known, others = len(forest) - 3, [to_mathml(to_node(forest, i)) for i in range(len(forest) - 3, len(forest))]
-    write_bitmaps(tmp_path, compute_tree_keys(forest)[:known], pictures(known), np.ones(known, np.float32))
+def test_images_are_rendered_once(tmp_path, renderer, monkeypatch):
+    forest = some_trees(3)
     messages: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("EQKIN_CHROMIUM")
-        assert ImageCache(tmp_path, log=messages.append).get_images(forest)[0].any(axis=(1, 2)).all()
-    assert messages == ["rendered 3 of 3 formulas"]
-    assert len(list(tmp_path.iterdir())) == 2
-    found, heights = ImageCache(tmp_path).get_images(forest)
-    assert (found[:known] == pictures(known)).all()
-    assert (found[known:] == pack(renderer.render(others)[0])).all()
-    assert (heights > 0).all()
-    order = [known + 1, 0, 2, 0, 4]
-    assert (ImageCache(tmp_path).get_images(forest.select(order))[0] == found[order]).all()
-    with pytest.raises(BadInput, match="lacks 1 images"):
-        ImageCache(tmp_path).get_images(to_forest(WIDE))
+    images, heights = get_images(tmp_path / "new", forest, log=messages.append)
+    assert (images == pack(renderer.render([to_mathml(to_node(forest, tree)) for tree in range(3)])[0])).all()
+    assert (heights > 0).all() and messages == ["rendering 3 formulas, scaled"]
+    monkeypatch.setenv("EQKIN_CHROMIUM", "false")
+    assert (get_images(tmp_path / "new", forest, log=messages.append)[0] == images).all() and len(messages) == 1
+    with pytest.raises(BadInput, match="apt install chromium"):
+        get_images(tmp_path / "new", forest, crop=True)
+    (path,) = (tmp_path / "new").iterdir()
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(CorruptData, match="delete it"):
+        get_images(tmp_path / "new", forest)

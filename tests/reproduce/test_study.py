@@ -129,6 +129,13 @@ def test_queries_table_is_sorted_and_notes_queries_without_answers(context, libr
     assert [row.note for row in table.rows] == ["", "", "no equation of the library is relevant"]
 
 
+def test_held_out_study_searches_only_works_that_no_network_saw(context, library):
+    whole, part = (run_study(context, library, [Command()], QUERIES, held_out=one) for one in (False, True))
+    assert (whole.experiment, part.experiment) == ("study", "study-held-out")
+    equations = [int(result.facts["library"].partition(" ")[0]) for result in (whole, part)]
+    assert 0 < equations[1] < equations[0] and "held out" in part.facts["library"]
+
+
 def test_random_order_has_the_relevant_share(context, library):
     result = run_study(context, library, [Command()], QUERIES)
     assert cell(result, "study", RANDOM_TITLE, "p10").value == pytest.approx(2 / 3 * 40 / 123)
