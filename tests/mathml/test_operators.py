@@ -1,5 +1,6 @@
 """Operator trees: what formulas say, the same for usual notations of the same thing."""
 
+import time
 from dataclasses import replace
 from itertools import combinations
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from eqkin.latex.typed import clean_typed_formula
 from eqkin.limits import LIMITS
 from eqkin.mathml.formulas import convert_formulas
-from eqkin.mathml.operators import OperatorParser
+from eqkin.mathml.operators import OperatorParser, encode_trees
 from eqkin.trees.mathml import parse_mathml, to_forest
 from eqkin.trees.operator_terms import FIRST_OPERATOR_FAMILY, OPERATOR_TERM_FAMILIES, extract_operator_terms
 from eqkin.trees.operators import FORM_KINDS, UNORDERED, OperatorForest
@@ -261,6 +262,16 @@ def test_batches_make_no_difference(parse, parser):
 )
 def test_long_rows_of_signs_are_parsed(parse, latex):
     assert len(parse(latex)) == 1
+
+
+def test_answer_stays_readable_while_the_engine_frees_memory(parser):
+    payload = encode_trees(build([("mi", "", "x", [])] * 500), canonical=True)
+    for _ in range(20):
+        answer = parser.call("parseOperators", payload)
+        before = bytes(answer)
+        parser._engine.low_memory_notification()
+        time.sleep(0.02)  # the engine does that in a thread of its own
+        assert bytes(answer) == before
 
 
 def test_tree_that_takes_too_long_becomes_one_node(converter):

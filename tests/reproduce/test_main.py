@@ -91,7 +91,7 @@ def test_second_run_trains_and_measures_nothing(ran):
 def test_weights_are_measured_on_all_sets(atlas_library, tmp_path):
     sets = ["--judged", judged_folder(tmp_path / "tiny"), "--labelled", labelled_file(tmp_path)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reproduce.weights.FACTORS", (0,))
+        patch.setattr("reproduce.weights.FACTORS", ())  # choosing is tested in `test_weights`
         ended = reproduce("weights", "-l", atlas_library, "--small", *sets)
     assert ended.code == 0, ended.err
     assert all(name in ended.out for name in ("without vector", "without outline path", "chosen on the other sets"))

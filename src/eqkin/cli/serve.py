@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+import shlex
 import socket
 import webbrowser
 from pathlib import Path
@@ -257,6 +258,7 @@ def demo(
         for name, formula in _QUERIES.items():
             typer.secho(f"\nKin of {name}: {formula}", bold=True)
             print_results(opened.search(formula, k=_SHOWN_HITS), latex=False, titled=False)
+    typer.echo(f"\nTo search on: eqkin search 'E = mc^2' --library {shlex.quote(folder)}")
     if os.environ.get("NO_SERVE", "0") in ("", "0"):
         typer.echo()
         from eqkin.web.server import ServeTarget

@@ -77,7 +77,8 @@ class OperatorParser:
                 self, load_scripts(*PARSER_SCRIPTS, "matching", "explain"), self._limits
             )
         try:  # one evaluation is one round trip to the engine's thread; calling a function object would be three
-            code = f"{function}({orjson.dumps(payload.decode()).decode()})"
+            # A buffer that nothing in the engine refers to is freed, even while Python reads it.
+            code = f"globalThis.answer = {function}({orjson.dumps(payload.decode()).decode()})"
             return self._engine.eval(code, timeout_sec=self._limits.parse_seconds)
         except LIMIT_ERRORS:
             self._engine = None
