@@ -29,7 +29,9 @@ def measure_train(
         list[int] | None, typer.Option(min=1, help="Triplets per step; repeatable.", show_default="1024, 128")
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each measurement.")] = 10.0,
-    recipe: Annotated[str, typer.Option(help="The recipe to train.")] = "paper",
+    recipe: Annotated[
+        list[str] | None, typer.Option(help="The recipe to train; repeatable.", show_default="paper, eqkin")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
 ) -> BenchmarkReport:
     """Time training against torch-geometric (if installed) and the bare matrix products, on the same batches.
@@ -42,8 +44,9 @@ def measure_train(
     from benchmarks.train import measure_training
     from eqkin.training.config import choose_device, get_recipe
 
+    recipes = [get_recipe(name) for name in recipe or ("paper", "eqkin")]
     data = load_corpus(corpus, library)
-    return measure_training(data, get_recipe(recipe), batch or [1_024, 128], choose_device(device), seconds)
+    return measure_training(data, recipes, batch or [1_024, 128], choose_device(device), seconds)
 
 
 def print_report(report: BenchmarkReport, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""How fast a recipe trains, compared with torch-geometric and the bare matrix products, in one run.
+"""How fast recipes train, compared with torch-geometric and the bare matrix products, in one run.
 
 All see the same batches of real trees. torch-geometric runs the same network (`SimpleConv` with sum aggregation)
 and the same losses in bf16, on batches that eqkin draws and builds on the device, which is faster than its own loader.
@@ -28,23 +28,19 @@ from eqkin.trees import Vocabulary
 
 
 def measure_training(
-    corpus: Corpus, recipe: Recipe, batches: list[int], device: torch.device, seconds: float
+    corpus: Corpus, recipes: list[Recipe], batches: list[int], device: torch.device, seconds: float
 ) -> BenchmarkReport:
-    """Measure the memory of a corpus on the device, and the speed of training for each batch size."""
-    data = build_training_data(corpus, Vocabulary.learn([corpus.forest]), recipe, device)
-    facts = {
-        "recipe": recipe.name,
-        "device": device.type,
-        "equations": len(corpus),
-        "nodes_per_equation": len(corpus.forest.tag) / len(corpus),
-        "bytes_per_label": data.forest.label.element_size(),
-        "device_bytes_per_equation": count_device_bytes(data)
-        / len(corpus),  # trees, labels, and what triplets are drawn from
-    }
-    report = BenchmarkReport("train", facts)
-    for batch in batches:
-        log(f"batches of {batch:,} triplets")
-        _measure_batch(report, recipe.override({"batch": str(batch)}), data, seconds)
+    """Measure the speed of each recipe for each batch size, and the memory of a corpus on the device."""
+    report = BenchmarkReport("train", {"device": device.type, "equations": len(corpus)})
+    report.facts["nodes_per_equation"] = len(corpus.forest.tag) / len(corpus)
+    vocabulary = Vocabulary.learn([corpus.forest])
+    for recipe in recipes:
+        data = build_training_data(corpus, vocabulary, recipe, device)
+        memory = count_device_bytes(data) / len(corpus)  # trees, labels, teachers, what triplets are drawn from
+        report.add("Data on the device", recipe.name, bytes_per_equation=memory)
+        for batch in batches:
+            log(f"{recipe.name}, batches of {batch:,} triplets")
+            _measure_batch(report, recipe.override({"batch": str(batch)}), data, seconds)
     return report
 
 
@@ -72,7 +68,7 @@ def _measure_batch(report: BenchmarkReport, recipe: Recipe, data: TrainingData, 
     limit = rates["matrix products alone"] = recipe.batch / _time_matrix_products(recipe, round(nodes), device)
     for name, rate in rates.items():
         report.add(
-            f"Batches of {recipe.batch:,}",
+            f"{recipe.name}, batches of {recipe.batch:,}",
             name,
             triplets_per_second=rate,
             of_matrix_products=rate / limit,

@@ -1,8 +1,11 @@
 """The networks in numpy: the functions defined in `eqkin.encoder.architecture`, rearranged for speed.
 
 Norms are folded into the weights. The first layer is computed once per distinct node label. Trees pass through the
-layers in chunks of a few thousand nodes, which stay in the processor's cache. Within a chunk, siblings are adjacent and
-sibling groups of equal size are contiguous, so that sums over children are sums over the rows of a block.
+layers in chunks of some hundred nodes, which stay in the processor's cache. Within a chunk, siblings are adjacent: left
+and right are the previous and the next row, and sibling groups of equal size are contiguous, so that sums over children
+are sums over the rows of a block. Every operation is one pass over contiguous memory, whatever the trees look like.
+
+All rows have some columns after those of the vectors. The first of them is 1 and carries the bias, the others are 0.
 """
 
 from __future__ import annotations
@@ -22,9 +25,10 @@ from eqkin.trees import Forest
 from eqkin.trees.forest import iter_blocks
 from eqkin.trees.vocabulary import Vocabulary, find_labels, to_dense
 
-_PADDING_COLUMNS = 16  # after the columns of the multiplied vectors; the first one carries the bias
+_PADDING_COLUMNS = 16  # after the columns of the vectors; rows stay aligned to cache lines
 _INFINITY = np.float32(np.inf)
 _MIN_LENGTH = np.float32(1e-12)
+_MIN_COEFFICIENT = 1e-9  # of a node in its own mix, by which the others are divided
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -32,66 +36,110 @@ Weights = dict[str, npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
-class SiblingGroups:
-    """The groups of `size` siblings in a layout."""
+class Chunk:
+    """Trees that pass through the layers together. Rows: the roots, then groups of siblings, ordered by group size.
 
-    size: int
-    rows: slice  # of the children, group after group
-    numbers: slice  # of the groups among all groups of the layout
+    The arrays of vectors have some columns after the vectors, and are overwritten by the next chunk.
+    """
 
-
-@dataclass(frozen=True)
-class NodeLayout:
-    """Order of the nodes of some trees: the roots first, then groups of siblings, ordered by group size."""
-
-    order: Integers  # (rows,) the node of each row, counted from the first node of the first tree
-    row: Integers  # (nodes,) the inverse
+    trees: slice  # of the forest
+    label: Integers  # (rows,) label of each node
+    position: Integers  # (rows,) among siblings, from 0
+    first: Integers  # rows without a left sibling
+    last: Integers  # rows without a right sibling
+    group: Integers  # (rows - roots,) the group of each row after the roots
     parents: Integers  # (groups,) the row of each group's parent
-    groups: list[SiblingGroups]
-    neighbours: Integers  # (rows,) number of parents and children of each node, plus one for itself
-    roots: int  # equals the number of trees
+    shares: Floats  # (groups, 1) 1 / size
+    averages: Floats  # (trees, rows) matrix that averages over the nodes of each tree
+    nodes: Floats  # (rows, columns) vectors of the nodes
+    mixed: Floats  # (rows, columns) sums or mixes over neighbours
+    scratch: Floats  # (rows, columns)
+    per_group: Floats  # (groups, columns)
+    siblings: list[tuple[Floats, Floats]]  # views of `nodes`, (groups of a size, size, columns), and of `per_group`
 
-    @classmethod
-    def from_forest(cls, forest: Forest, trees: slice, first_child: Integers) -> NodeLayout:
-        """Compute the layout of some trees of a forest, given `forest.compute_first_child()`."""
-        start, stop = int(forest.offsets[trees.start]), int(forest.offsets[trees.stop])
-        children = forest.n_children[start:stop].astype(np.int64)
-        roots = forest.offsets[trees] - start
-        parents = np.flatnonzero(children)
-        parents = parents[np.argsort(children[parents], kind="stable")]
-        sizes = children[parents]
-        ends = np.cumsum(sizes)
-        nodes = np.repeat(first_child[start:stop][parents] - start - ends + sizes, sizes)
-        order = np.concatenate((roots, nodes + np.arange(len(nodes))))
-        row = np.empty(len(order), np.int64)
-        row[order] = np.arange(len(order))
-        neighbours = children[order] + 2
-        neighbours[: len(roots)] -= 1
-        groups, begin = [], len(roots)
-        distinct, starts = np.unique(sizes, return_index=True)
-        for size, (first, last) in zip(distinct.tolist(), pairwise([*starts.tolist(), len(sizes)]), strict=True):
-            end = begin + size * (last - first)
-            groups.append(SiblingGroups(size, slice(begin, end), slice(first, last)))
-            begin = end
-        return cls(order, row, row[parents], groups, neighbours, len(roots))
+    def spread_parents(self, coefficients: Floats | None = None) -> Floats:
+        """Return the vector of each row's parent, times some coefficients, for the rows after the roots."""
+        spread = self.scratch[len(self.averages) :]
+        np.take(self.nodes, self.parents, axis=0, out=self.per_group, mode="clip")
+        if coefficients is not None:
+            np.multiply(self.per_group, coefficients, out=self.per_group)
+        np.take(self.per_group, self.group, axis=0, out=spread, mode="clip")
+        return spread
+
+    def sum_children(self) -> Floats:
+        """Return the sum over the children of each group."""
+        for children, sums in self.siblings:
+            np.add.reduce(children, axis=1, out=sums)
+        return self.per_group
 
 
-class Buffers:
-    """Memory that the layers write to, reused for every chunk."""
-
-    def __init__(self, rows: int, width: int) -> None:
-        self.nodes: Floats = np.empty((rows, width), np.float32)
-        self.summed: Floats = np.zeros((rows, width + _PADDING_COLUMNS), np.float32)  # over neighbours
-        self.projected: Floats = np.empty((rows, width), np.float32)  # by the weights of a layer
-        self.sums: Floats = np.empty((rows, width), np.float32)  # over the children of each group
-        self.parents: Floats = np.empty((rows, width), np.float32)  # of each group
+def iter_chunks(forest: Forest, label: Integers, chunk_nodes: int, columns: int) -> Iterator[Chunk]:
+    """Divide a forest into chunks; a tree with more nodes than `chunk_nodes` is a chunk of its own."""
+    spans = list(iter_blocks(forest.offsets, chunk_nodes))
+    if not spans:
+        return
+    roots, sizes, nodes = forest.offsets[:-1], forest.sizes, len(forest.n_children)
+    first_tree = np.array([trees.start for trees, _ in spans])
+    starts, lengths = np.array([(span.start, span.stop - span.start) for _, span in spans]).T
+    # groups of siblings, ordered by chunk and size
+    children = forest.n_children.astype(np.int64)
+    key = np.repeat(np.arange(len(spans)) * (nodes + 1), lengths) + children
+    parents = np.flatnonzero(children)
+    parents = parents[np.argsort(key[parents], kind="stable")]
+    key, size = key[parents], children[parents]
+    group = np.repeat(np.arange(len(size)), size)
+    place = np.arange(len(group)) - (np.cumsum(size) - size)[group]
+    # rows: in each chunk the roots, then the children of the groups
+    order, position, row = (np.zeros(nodes, np.int64) for _ in range(3))
+    tree = np.repeat(np.arange(len(roots)), sizes)
+    chunk_of_tree = np.repeat(np.arange(len(spans)), np.diff([*first_tree, len(roots)]))
+    root_rows = np.arange(len(roots)) - first_tree[chunk_of_tree] + starts[chunk_of_tree]
+    is_child = np.ones(nodes, bool)
+    is_child[root_rows] = False
+    order[root_rows], order[is_child] = roots, forest.compute_first_child()[parents][group] + place
+    position[is_child] = place
+    row[order] = np.arange(nodes)
+    label, tree, shares, weight = label[order], tree[order], (1 / size[:, None]).astype(np.float32), 1 / sizes
+    bounds = np.flatnonzero(np.diff(key, prepend=-1, append=-1))  # of groups of equal size in a chunk
+    ends = np.searchsorted(key, np.arange(len(spans) + 1) * (nodes + 1))
+    buffers = np.zeros((3, int(lengths.max()), columns), np.float32)
+    memory = np.empty((int(np.diff(ends).max()), columns), np.float32)
+    for number, (trees, span) in enumerate(spans):
+        rows, count, groups = span.stop - span.start, trees.stop - trees.start, slice(*ends[number : number + 2])
+        vectors, mixed, scratch = buffers[:, :rows]
+        per_group, siblings, at = memory[: groups.stop - groups.start], [], count
+        inside = bounds[np.searchsorted(bounds, groups.start) : np.searchsorted(bounds, groups.stop) + 1].tolist()
+        for begin, end in pairwise(inside):
+            of_size, stop = int(size[begin]), at + int(size[begin]) * (end - begin)
+            block = vectors[at:stop].reshape(-1, of_size, columns)
+            siblings.append((block, per_group[begin - groups.start : end - groups.start]))
+            at = stop
+        first = np.flatnonzero(position[span] == 0)
+        averages = np.zeros((count, rows), np.float32)
+        averages[tree[span] - trees.start, np.arange(rows)] = weight[tree[span]]
+        yield Chunk(
+            trees=trees,
+            label=label[span],
+            position=position[span],
+            first=first,
+            last=np.append(first[1:], rows) - 1,
+            group=group[span.start - trees.start : span.stop - trees.stop] - groups.start,
+            parents=row[parents[groups]] - span.start,
+            shares=shares[groups],
+            averages=averages,
+            nodes=vectors,
+            mixed=mixed,
+            scratch=scratch,
+            per_group=per_group,
+            siblings=siblings,
+        )
 
 
 class NumpyNetwork(ABC):
     """Weights prepared for embedding trees."""
 
     block_nodes = 65_536  # nodes whose labels and outputs are computed together
-    chunk_nodes = 2_048  # nodes that pass through the layers together: few enough to stay in the cache
+    chunk_nodes = 256  # nodes that pass through the layers together: few enough to stay in the cache
 
     def __init__(self, model: Model) -> None:
         self.vocabulary: Vocabulary = model.vocabulary
@@ -99,169 +147,145 @@ class NumpyNetwork(ABC):
         weights = {name: array.astype(np.float64) for name, array in model.weights.items()}
         self._first, self._first_bias = _to_float32(weights["first.weight"].T), _to_float32(weights["first.bias"])
         self._alpha = weights["first.alpha"]
-        self._positions = np.empty((0, self.width), np.float32)
-        self._prepare(model, weights)
+        self._positions = self._pad(np.empty((0, self.width), np.float32))
+        self._output, self._output_bias = _to_float32(weights["output.weight"].T), _to_float32(weights["output.bias"])
+        self._layers: list[tuple[Floats, Floats]] = []  # coefficients of the neighbours ("mix" only), weights and bias
+        for layer in range(model.architecture.layers):
+            self._layers.append(self._prepare_layer(model, weights, layer))
 
     @abstractmethod
-    def _prepare(self, model: Model, weights: Weights) -> None:
-        """Prepare the weights of the layers and of the output."""
+    def _prepare_layer(self, model: Model, weights: Weights, layer: int) -> tuple[Floats, Floats]:
+        """Prepare the weights of a layer."""
 
     @abstractmethod
     def embed(self, forest: Forest) -> Floats:
         """Return the embeddings of all trees, (trees, dimensions)."""
 
     @abstractmethod
-    def _run_layers(self, layout: NodeLayout, buffers: Buffers) -> None:
-        """Run all layers on one chunk in place; on entry `buffers.nodes` holds W f + alpha E(p) + b of each node."""
+    def _run_layers(self, chunk: Chunk) -> None:
+        """Run all layers in place; on entry `chunk.nodes` holds W f + alpha E(p) + b of each node."""
 
-    def iter_chunks(self, forest: Forest) -> Iterator[tuple[slice, NodeLayout, Floats]]:
-        """Iterate over chunks: slice of trees, layout, and last layer's rows (overwritten by the next chunk)."""
-        buffers = Buffers(self._find_largest_chunk(forest), self.width)
+    def _iter_encoded(self, forest: Forest) -> Iterator[tuple[slice, Floats, Floats]]:
+        """Iterate over chunks: slice of trees, matrix of averages, last layer's rows (overwritten by the next chunk)."""
         table, label = self._embed_labels(forest)
-        first_child = forest.compute_first_child()
-        for trees, _ in iter_blocks(forest.offsets, self.chunk_nodes):
-            layout = NodeLayout.from_forest(forest, trees, first_child)
-            nodes = buffers.nodes[: len(layout.order)]
-            chunk_label = label[forest.offsets[trees.start] : forest.offsets[trees.stop]]
-            np.take(table, chunk_label[layout.order], axis=0, out=nodes, mode="clip")
-            self._add_positions(nodes, layout)
-            self._run_layers(layout, buffers)
-            yield trees, layout, nodes
+        for chunk in iter_chunks(forest, label, self.chunk_nodes, self.width + _PADDING_COLUMNS):
+            np.take(table, chunk.label, axis=0, out=chunk.nodes, mode="clip")
+            np.take(self._get_positions(chunk.position), chunk.position, axis=0, out=chunk.scratch, mode="clip")
+            np.add(chunk.nodes, chunk.scratch, out=chunk.nodes)
+            self._run_layers(chunk)
+            yield chunk.trees, chunk.averages, chunk.nodes[:, : self.width]
 
-    def _iter_ordered(self, forest: Forest) -> Iterator[tuple[slice, Floats]]:
-        """Iterate over chunks: slice of trees, and last layer's rows in the order of the forest."""
-        memory = np.empty((self._find_largest_chunk(forest), self.width), np.float32)
-        for trees, layout, nodes in self.iter_chunks(forest):
-            ordered = memory[: len(nodes)]
-            np.take(nodes, layout.row, axis=0, out=ordered, mode="clip")
-            yield trees, ordered
-
-    def _find_largest_chunk(self, forest: Forest) -> int:
-        """Return an upper bound for the number of nodes in a chunk."""
-        return max(int(forest.sizes.max(initial=0)), min(self.chunk_nodes, len(forest.n_children)))
+    def _pad(self, vectors: Floats) -> Floats:
+        """Append the columns after the vectors as zeros."""
+        return np.pad(vectors, [(0, 0), (0, _PADDING_COLUMNS)])
 
     def _embed_labels(self, forest: Forest) -> tuple[Floats, Integers]:
         """Return the first layer's W f + b of each distinct label (tag, attributes, text), and each node's label."""
         labels, label = find_labels(forest)
         features = to_dense(self.vocabulary.extract_features(labels)).astype(np.float32)
-        return features @ self._first + self._first_bias, label
+        table = self._pad(features @ self._first + self._first_bias)
+        table[:, self.width] = 1
+        return table, label
 
-    def _add_positions(self, nodes: Floats, layout: NodeLayout) -> None:
-        largest = max((group.size for group in layout.groups), default=1)
+    def _get_positions(self, position: Integers) -> Floats:
+        """Return a table of alpha E(p) that is long enough."""
+        most = int(position.max(initial=0)) + 1
         positions = self._positions  # another thread may replace the attribute by a shorter table
-        if largest > len(positions):
-            positions = self._positions = _to_float32(self._alpha * compute_sinusoids(max(64, 2 * largest), self.width))
-        nodes[: layout.roots] += positions[0]
-        for group in layout.groups:
-            children = nodes[group.rows].reshape(-1, group.size, self.width)
-            children += positions[: group.size]
+        if most > len(positions):
+            sinusoids = compute_sinusoids(max(64, 2 * most), self.width)
+            positions = self._positions = self._pad(_to_float32(self._alpha * sinusoids))
+        return positions
 
 
 class NumpySumNetwork(NumpyNetwork):
     """The paper's network, "sum": each layer sums over neighbours, then multiplies; the bias is one more weight row."""
 
-    def _prepare(self, model: Model, weights: Weights) -> None:
-        self._layers = []
-        for layer in range(model.architecture.layers):
-            weight, bias = weights[f"layers.{layer}.weight"], weights[f"layers.{layer}.bias"]
-            if layer in model.architecture.normalised:
-                scale, shift = fold_norm(weights, layer)
-                weight, bias = weight * scale, bias + weight @ shift
-            self._layers.append(_to_float32(np.vstack((weight.T, bias))))
-        soft_norm = weights["soft_norm.mean"] + weights["soft_norm.deviation"]
-        self._output = _to_float32(weights["output.weight"].T / soft_norm)
-        self._output_bias = _to_float32(weights["output.bias"] / soft_norm)
+    def __init__(self, model: Model) -> None:
+        super().__init__(model)
+        soft_norm = np.float32(model.weights["soft_norm.mean"] + model.weights["soft_norm.deviation"])
+        self._output, self._output_bias = self._output / soft_norm, self._output_bias / soft_norm
+
+    def _prepare_layer(self, model: Model, weights: Weights, layer: int) -> tuple[Floats, Floats]:
+        weight, bias = weights[f"layers.{layer}.weight"], weights[f"layers.{layer}.bias"]
+        if layer in model.architecture.normalised:
+            scale, shift = fold_norm(weights, layer)
+            weight, bias = weight * scale, bias + weight @ shift
+        return np.empty((0, self.width), np.float32), _to_float32(np.vstack((weight.T, bias)))
 
     def embed(self, forest: Forest) -> Floats:
         """Return the embeddings of all trees, (trees, dimensions)."""
         means = np.empty((len(forest), self.width), np.float32)
-        for trees, nodes in self._iter_ordered(forest):
-            _sum_trees(nodes, forest.offsets[trees.start : trees.stop + 1], means[trees])
-        means /= forest.sizes[:, None].astype(np.float32)
+        for trees, averages, nodes in self._iter_encoded(forest):
+            np.matmul(averages, nodes, out=means[trees])
         embeddings: Floats = means @ self._output + self._output_bias
         return embeddings
 
-    def _run_layers(self, layout: NodeLayout, buffers: Buffers) -> None:
-        rows = len(layout.order)
-        nodes, summed = buffers.nodes[:rows], buffers.summed[:rows]
-        summed[:, self.width] = layout.neighbours  # the bias is inside the sum: it counts once per term
-        self._sum_neighbours(layout, buffers)
-        _rectify(summed[:, : self.width], out=nodes)
-        for layer in self._layers:
-            self._sum_neighbours(layout, buffers)
-            np.matmul(summed[:, : self.width + 1], layer, out=nodes)
+    def _run_layers(self, chunk: Chunk) -> None:
+        nodes, summed, width = chunk.nodes, chunk.mixed, self.width
+        self._sum_neighbours(chunk)
+        _rectify(summed, out=nodes)
+        nodes[:, width] = 1
+        for _, weight in self._layers:
+            self._sum_neighbours(chunk)  # the bias is inside the sum: it counts once per term
+            np.matmul(summed[:, : width + 1], weight, out=nodes[:, :width])
             _rectify(nodes, out=nodes)
 
-    def _sum_neighbours(self, layout: NodeLayout, buffers: Buffers) -> None:
-        """Write the sum over each node of `buffers.nodes` and its neighbours to `buffers.summed`."""
-        nodes, width, roots = buffers.nodes, self.width, layout.roots
-        parents, sums = buffers.parents[: len(layout.parents)], buffers.sums[: len(layout.parents)]
-        np.take(nodes, layout.parents, axis=0, out=parents, mode="clip")
-        buffers.summed[:roots, :width] = nodes[:roots]
-        for group in layout.groups:
-            children = nodes[group.rows].reshape(-1, group.size, width)
-            summed = buffers.summed[group.rows].reshape(-1, group.size, width + _PADDING_COLUMNS)[:, :, :width]
-            np.add(children, parents[group.numbers, None], out=summed)
-            np.add.reduce(children, axis=1, out=sums[group.numbers])
-        buffers.summed[layout.parents, :width] += sums
+    def _sum_neighbours(self, chunk: Chunk) -> None:
+        """Write the sum over each node of `chunk.nodes` and its neighbours to `chunk.mixed`."""
+        roots = len(chunk.averages)
+        chunk.mixed[:roots] = chunk.nodes[:roots]
+        np.add(chunk.nodes[roots:], chunk.spread_parents(), out=chunk.mixed[roots:])
+        chunk.mixed[chunk.parents] += chunk.sum_children()
 
 
 class NumpyMixNetwork(NumpyNetwork):
-    """The network "mix". Siblings are adjacent in a layout, so that left and right are the previous and next row."""
+    """The network "mix". The node's own coefficients are folded into the weights and the other coefficients."""
 
-    def _prepare(self, model: Model, weights: Weights) -> None:
-        self._layers = []
-        for layer in range(model.architecture.layers):
-            scale, shift = fold_norm(weights, layer)
-            weight = weights[f"layers.{layer}.weight"].T * scale
-            self._layers.append((_to_float32(weights[f"layers.{layer}.mix"]), _to_float32(np.vstack((weight, shift)))))
-        self._output, self._output_bias = _to_float32(weights["output.weight"].T), _to_float32(weights["output.bias"])
+    def _prepare_layer(self, model: Model, weights: Weights, layer: int) -> tuple[Floats, Floats]:
+        scale, shift = fold_norm(weights, layer)
+        own, *others = weights[f"layers.{layer}.mix"]
+        own = np.where(np.abs(own) < _MIN_COEFFICIENT, _MIN_COEFFICIENT, own)
+        weight = weights[f"layers.{layer}.weight"].T * scale * own[:, None]
+        return self._pad(_to_float32(np.array(others) / own)), _to_float32(np.vstack((weight, shift)))
 
     def embed(self, forest: Forest) -> Floats:
         """Return the embeddings of all trees, (trees, dimensions), of length 1."""
         pooled = np.empty((len(forest), 2 * self.width), np.float32)
         means, squares = pooled[:, : self.width], pooled[:, self.width :]
-        for trees, nodes in self._iter_ordered(forest):
-            offsets = forest.offsets[trees.start : trees.stop + 1]
-            _sum_trees(nodes, offsets, means[trees])
+        for trees, averages, nodes in self._iter_encoded(forest):
+            np.matmul(averages, nodes, out=means[trees])
             np.square(nodes, out=nodes)
-            _sum_trees(nodes, offsets, squares[trees])
-        pooled /= forest.sizes[:, None].astype(np.float32)
+            np.matmul(averages, nodes, out=squares[trees])
         np.sqrt(squares + np.float32(SQUARE_EPSILON), out=squares)
         embeddings: Floats = pooled @ self._output + self._output_bias
         embeddings /= np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), _MIN_LENGTH)
         return embeddings
 
-    def _run_layers(self, layout: NodeLayout, buffers: Buffers) -> None:
-        rows = len(layout.order)
-        nodes, mixed, projected = buffers.nodes[:rows], buffers.summed[:rows], buffers.projected[:rows]
-        mixed[:, self.width] = 1.0
+    def _run_layers(self, chunk: Chunk) -> None:
+        nodes, mixed, projected, width = chunk.nodes, chunk.mixed, chunk.scratch, self.width
         _rectify(nodes, out=nodes)
         for terms, weight in self._layers:
-            self._mix_neighbours(terms, layout, buffers)
-            np.matmul(mixed[:, : self.width + 1], weight, out=projected)
+            self._mix_neighbours(terms, chunk)
+            np.matmul(mixed[:, : width + 1], weight, out=projected[:, :width])  # the columns after it are 0
             _rectify(projected, out=projected)
-            nodes += projected
+            np.add(nodes, projected, out=nodes)
 
-    def _mix_neighbours(self, terms: Floats, layout: NodeLayout, buffers: Buffers) -> None:
-        """Write the mix of each node of `buffers.nodes` and its neighbours to `buffers.summed`."""
-        own, from_parent, from_children, from_left, from_right = terms
-        width, roots = self.width, layout.roots
-        parents, sums = buffers.parents[: len(layout.parents)], buffers.sums[: len(layout.parents)]
-        np.take(buffers.nodes, layout.parents, axis=0, out=parents, mode="clip")
-        parents *= from_parent
-        np.multiply(buffers.nodes[:roots], own, out=buffers.summed[:roots, :width])
-        for group in layout.groups:
-            children = buffers.nodes[group.rows].reshape(-1, group.size, width)
-            mixed = buffers.summed[group.rows].reshape(-1, group.size, width + _PADDING_COLUMNS)[:, :, :width]
-            scratch = buffers.projected[group.rows].reshape(children.shape)[:, 1:]
-            np.multiply(children, own, out=mixed)
-            mixed += parents[group.numbers, None]
-            mixed[:, 1:] += np.multiply(children[:, :-1], from_left, out=scratch)
-            mixed[:, :-1] += np.multiply(children[:, 1:], from_right, out=scratch)
-            np.add.reduce(children, axis=1, out=sums[group.numbers])
-            sums[group.numbers] *= from_children / np.float32(group.size)
-        buffers.summed[layout.parents, :width] += sums
+    def _mix_neighbours(self, terms: Floats, chunk: Chunk) -> None:
+        """Write the mix of each node of `chunk.nodes` and its neighbours to `chunk.mixed`; leaves 0 after `scratch`."""
+        from_parent, from_children, from_left, from_right = terms
+        nodes, mixed, scratch, inner = chunk.nodes, chunk.mixed, chunk.scratch, chunk.mixed[len(chunk.averages) :]
+        np.multiply(nodes, from_left, out=scratch)
+        scratch[chunk.last] = 0
+        mixed[0] = nodes[0]
+        np.add(nodes[1:], scratch[:-1], out=mixed[1:])
+        np.multiply(nodes, from_right, out=scratch)
+        scratch[chunk.first] = 0
+        np.add(mixed[:-1], scratch[1:], out=mixed[:-1])
+        np.add(inner, chunk.spread_parents(from_parent), out=inner)
+        sums = chunk.sum_children()
+        np.multiply(sums, chunk.shares, out=sums)
+        np.multiply(sums, from_children, out=sums)
+        mixed[chunk.parents] += sums
 
 
 def _to_float32(array: npt.NDArray[np.float64] | Floats) -> Floats:
@@ -278,9 +302,3 @@ def fold_norm(weights: Mapping[str, npt.NDArray[Any]], layer: int) -> tuple[npt.
     norm = {name: weights[f"layers.{layer}.norm.{name}"] for name in ("weight", "bias", "mean", "variance")}
     scale = norm["weight"] / np.sqrt(norm["variance"] + NORM_EPSILON)
     return scale, norm["bias"] - norm["mean"] * scale
-
-
-def _sum_trees(nodes: Floats, offsets: Integers, out: Floats) -> None:
-    """Write the sum over the nodes of each tree to a row of `out`; row 0 of `nodes` is the node `offsets[0]`."""
-    for total, (start, stop) in zip(out, pairwise((offsets - offsets[0]).tolist()), strict=True):
-        np.add.reduce(nodes[start:stop], axis=0, out=total)
