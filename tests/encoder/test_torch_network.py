@@ -255,7 +255,7 @@ def assert_same_vectors(model, forest) -> None:
     """Assert that the numpy encoder and the torch network agree on a forest."""
     theirs = Encoder(model, DeviceNetwork(model, CPU)).embed(forest)
     ours = Encoder(model).embed(forest)
-    assert (np.abs(ours - theirs).max(axis=1) <= 1e-5 * np.maximum(np.linalg.norm(theirs, axis=1), 1)).all()
+    assert (np.abs(ours - theirs).max(axis=1) <= 3e-5 * np.maximum(np.linalg.norm(theirs, axis=1), 1)).all()
 
 
 @settings(max_examples=50)

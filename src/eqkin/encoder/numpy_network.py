@@ -1,9 +1,9 @@
 """The networks in numpy: the functions defined in `eqkin.encoder.architecture`, rearranged for speed.
 
 Norms are folded into the weights. The first layer is computed once per distinct node label. Trees pass through the
-layers in chunks of some hundred nodes, which stay in the processor's cache. Within a chunk, siblings are adjacent: left
-and right are the previous and the next row, and sibling groups of equal size are contiguous, so that sums over children
-are sums over the rows of a block. Every operation is one pass over contiguous memory, whatever the trees look like.
+layers in chunks of about a thousand nodes, which stay in the processor's cache. Within a chunk, siblings are adjacent:
+left and right are the previous and the next row, and sibling groups of equal size are contiguous, so that sums over
+children are sums over the rows of a block. All other operations are passes over the contiguous rows of a chunk.
 
 All rows have some columns after those of the vectors. The first of them is 1 and carries the bias, the others are 0.
 """
@@ -100,7 +100,8 @@ def iter_chunks(forest: Forest, label: Integers, chunk_nodes: int, columns: int)
     position[is_child] = place
     row[order] = np.arange(nodes)
     label, tree, shares, weight = label[order], tree[order], (1 / size[:, None]).astype(np.float32), 1 / sizes
-    bounds = np.flatnonzero(np.diff(key, prepend=-1, append=-1))  # of groups of equal size in a chunk
+    changes = np.flatnonzero(key[1:] != key[:-1]) + 1
+    bounds = np.concatenate(([0], changes, [len(key)]))  # of groups of equal size in a chunk
     ends = np.searchsorted(key, np.arange(len(spans) + 1) * (nodes + 1))
     buffers = np.zeros((3, int(lengths.max()), columns), np.float32)
     memory = np.empty((int(np.diff(ends).max()), columns), np.float32)
@@ -139,7 +140,7 @@ class NumpyNetwork(ABC):
     """Weights prepared for embedding trees."""
 
     block_nodes = 65_536  # nodes whose labels and outputs are computed together
-    chunk_nodes = 256  # nodes that pass through the layers together: few enough to stay in the cache
+    chunk_nodes = 1_024  # nodes that pass through the layers together: few enough to stay in the cache
 
     def __init__(self, model: Model) -> None:
         self.vocabulary: Vocabulary = model.vocabulary
@@ -166,7 +167,7 @@ class NumpyNetwork(ABC):
         """Run all layers in place; on entry `chunk.nodes` holds W f + alpha E(p) + b of each node."""
 
     def _iter_encoded(self, forest: Forest) -> Iterator[tuple[slice, Floats, Floats]]:
-        """Iterate over chunks: slice of trees, matrix of averages, last layer's rows (overwritten by the next chunk)."""
+        """Iterate over chunks: slice of trees, matrix of averages, last layer's rows, which the next one overwrites."""
         table, label = self._embed_labels(forest)
         for chunk in iter_chunks(forest, label, self.chunk_nodes, self.width + _PADDING_COLUMNS):
             np.take(table, chunk.label, axis=0, out=chunk.nodes, mode="clip")
@@ -177,7 +178,9 @@ class NumpyNetwork(ABC):
 
     def _pad(self, vectors: Floats) -> Floats:
         """Append the columns after the vectors as zeros."""
-        return np.pad(vectors, [(0, 0), (0, _PADDING_COLUMNS)])
+        padded = np.zeros((len(vectors), self.width + _PADDING_COLUMNS), np.float32)
+        padded[:, : self.width] = vectors
+        return padded
 
     def _embed_labels(self, forest: Forest) -> tuple[Floats, Integers]:
         """Return the first layer's W f + b of each distinct label (tag, attributes, text), and each node's label."""
@@ -267,8 +270,8 @@ class NumpyMixNetwork(NumpyNetwork):
         for terms, weight in self._layers:
             self._mix_neighbours(terms, chunk)
             np.matmul(mixed[:, : width + 1], weight, out=projected[:, :width])  # the columns after it are 0
-            _rectify(projected, out=projected)
-            np.add(nodes, projected, out=nodes)
+            np.add(nodes, projected, out=projected)
+            np.maximum(nodes, projected, out=nodes)  # x + relu(y) = max(x, x + y)
 
     def _mix_neighbours(self, terms: Floats, chunk: Chunk) -> None:
         """Write the mix of each node of `chunk.nodes` and its neighbours to `chunk.mixed`; leaves 0 after `scratch`."""
