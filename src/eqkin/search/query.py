@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from queue import LifoQueue
@@ -115,9 +116,9 @@ class Formula:
         """Its operator tree."""
         return self.parsed or parse_operators(self.forest)
 
-    @property
+    @cached_property
     def root(self) -> Node:
-        """Its tree."""
+        """Its tree, not to be changed."""
         return to_node(self.forest, 0)
 
     @property
@@ -157,7 +158,8 @@ class FormulaReader:
         except (UnreadableFormula, OversizedFormula) as error:
             raise _move_error(error, plain) from error.__cause__
         latex = text.strip() if formula.latex else ""
-        found = find_wildcards(formula.root) if wildcards else ()
+        may_have = wildcards and any(text.startswith("?") for text in formula.forest.texts)
+        found = find_wildcards(formula.root) if may_have else ()
         return replace(formula, latex=latex, wildcards=found)
 
     def iter_formulas(self, texts: Iterable[str], *, wildcards: bool = True) -> Iterator[Formula | str]:
