@@ -65,7 +65,9 @@ class DocumentTable:
         known = rows < 2 * len(self.size)  # others were added since
         rows, documents = rows[known], rows[known] >> 1
         weights = _FREQUENCY_WEIGHTS[(rows & 1) + 2 * self.is_front[documents]]
-        frequency: Floats = np.bincount(documents, weights * counts[known], len(self.size)).astype(np.float64)
+        frequency: Floats = np.bincount(documents, weights * counts[known], len(self.size)).astype(
+            np.float64, copy=False
+        )
         papers = np.flatnonzero(frequency[self.front])
         sections = self.front[papers] - self.first[papers]
         of_papers = np.repeat(frequency[self.front[papers]], sections)

@@ -188,16 +188,19 @@ def find_sections(library: LibraryFiles, papers: Mapping[tuple[str, str], Mappin
     Returns:
         The ids of the sections by these names.
     """
-    sections: dict[int, int] = {}
-    with library.translate_errors():
-        for (key, content), wanted in papers.items():  # each paper once: it may have thousands of sections
-            rows = library.connection.execute(
-                "SELECT s.number, s.id FROM papers p JOIN sections s ON s.paper = p.id WHERE p.key = ? "
-                "AND p.content = ? AND s.number IN (SELECT value FROM json_each(?))",
-                (key, content, orjson.dumps(list(wanted)).decode()),
-            ).fetchall()
-            sections.update({wanted[number]: section for number, section in rows})
-    return sections
+    rows = _select(
+        library,
+        "SELECT key, content, (SELECT id FROM sections WHERE paper = p.id ORDER BY id LIMIT 1), "
+        "(SELECT id FROM sections WHERE paper = p.id ORDER BY id DESC LIMIT 1) "
+        "FROM papers p WHERE key IN (SELECT value FROM json_each(?))",
+        (orjson.dumps([key for key, _ in papers]).decode(),),
+    )
+    return {  # the sections of a paper have ids in a row
+        name: first + number
+        for key, content, first, last in rows
+        for number, name in papers.get((key, content), {}).items()
+        if first is not None and first + number <= last
+    }
 
 
 @contextmanager
