@@ -28,6 +28,7 @@ from eqkin.storage import segments
 from eqkin.api import Library
 from eqkin.api import verify
 from eqkin.encoder.encoder import Encoder
+from eqkin.trees.terms import extract_terms
 
 base, work, stride = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 SETTINGS = IndexSettings(
@@ -84,10 +85,11 @@ def content(folder):
         found = [words.search(text, 50) for text in ("note", "note1 note7", "equation nobody", "changed")]
         sections = [sorted(section for section, _ in hits) for hits in found]
         vectors = index.get_vectors(index.trees).tolist()
-        return index.missing, index.trees.tolist(), vectors, sections, terms(index.terms)
+        codes = [extract_terms(forest).code for _, forest in library.iter_forests()]
+        return index.missing, index.trees.tolist(), vectors, sections, terms(index.terms, np.concatenate(codes))
 
-def terms(structure):
-    codes = np.unique(np.concatenate([segment.codes for segment in structure._segments]))[::16]
+def terms(structure, codes):
+    codes = np.unique(codes)[::16]
     found = [structure.search(codes[at:at + 1], np.ones(1, np.float32), 100)[1].tolist() for at in range(len(codes))]
     return structure.missing, structure.trees.tolist(), [trees for trees in found if trees]
 
@@ -118,7 +120,7 @@ print("moments", moment)
 
 def _run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
