@@ -251,9 +251,9 @@ def _find_best(scores: Floats, k: int) -> Integers:
     """Return the positions of the `k` highest scores above 0, best first, equal ones in their order."""
     sample = np.sort(scores[::_SAMPLE_STRIDE])[::-1]
     threshold = sample[min(3 * k // _SAMPLE_STRIDE + 20, len(sample) - 1)] if len(sample) else 0
-    found = np.flatnonzero(scores >= threshold) if threshold > 0 else np.flatnonzero(scores)
+    found = np.flatnonzero(scores >= threshold) if threshold > 0 else np.flatnonzero(scores > 0)
     if len(found) < k and threshold > 0:  # the guess was too high
-        found = np.flatnonzero(scores)
+        found = np.flatnonzero(scores > 0)
     if len(found) > k:
         values = scores[found]
         last = np.partition(values, len(values) - k)[len(values) - k] if k else np.inf
