@@ -255,8 +255,8 @@ def test_search_vectors_returns_existing_hits_best_first(snapshot, encoder):
     vectors = snapshot.get_vectors(_list_all(snapshot)[[5, 700]])
     cosines, keys = snapshot.search_vectors(vectors, 12)
     assert cosines.shape == keys.shape == (2, 12)
-    assert (np.diff(cosines) <= 0).all() and cosines[:, 0] == pytest.approx(1, abs=1e-3)
-    np.testing.assert_allclose(snapshot.get_vectors(keys[0]) @ vectors[0], cosines[0], atol=1e-3)
+    assert (np.diff(cosines) <= 0).all() and cosines[:, 0] == pytest.approx(1, abs=3e-3)  # vectors are rounded
+    np.testing.assert_allclose(snapshot.get_vectors(keys[0]) @ vectors[0], cosines[0], atol=3e-3)
     few, few_keys = snapshot.search_vectors(vectors[1:], 20, Filters(papers=("record:wave-1995",)))
     assert (few_keys[0] >= 0).sum() == 1 and not few[0, 1:].any()
     nothing = snapshot.search_vectors(np.zeros((1, vectors.shape[1]), np.float32), 3)
