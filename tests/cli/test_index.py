@@ -66,7 +66,7 @@ def test_index_with_torch_stores_the_vectors_of_numpy(unindexed_library: Path, t
     pytest.importorskip("torch", reason="--device needs torch: pip install 'eqkin[train]'")
     library, vectors = shutil.copytree(unindexed_library, tmp_path / "library"), []
     for options in ((), ("--device", "cpu")):
-        assert _eqkin("index", "-l", library, "--rebuild", *options)["embedded"] > 150
+        assert _eqkin("index", "-l", library, "--rebuild", "-j", 1, *options)["embedded"] > 150
         with Library.open(library) as opened:
             index = VectorIndex.open(opened, load_encoder(library).digest)
             vectors.append(index.get_vectors(index.trees))
