@@ -181,22 +181,26 @@ class Campaigns:
     def run_powerless(self, action: str) -> Iterator[Case]:
         """Cut the power after each change of the disk: what was not synchronised is lost, in part, or out of order."""
         self.restore(ACTIONS[action])
-        log, disk = self.root / "log", SimulatedDisk(self.case)
+        log, disk, whole = self.root / "log", SimulatedDisk(self.case), SimulatedDisk(self.case)
         log.unlink(missing_ok=True)
         require(run_forked(partial(self._act_with_fault, action, os.fsencode(log))))
         expected, operations = self.describe(), read_log(log)
-        for number, operation in enumerate(operations, 1):
+        for operation in operations:
+            whole.apply(operation)
+        for mode in MODES:  # what was acknowledged is there
+            self._cut_power(whole, mode)
+            yield f"after all changes, {mode}", partial(self.require, expected)
+        for number, operation in enumerate(operations[:-1], 1):
             disk.apply(operation)
             for mode in MODES:
-                shutil.rmtree(self.case)
-                disk.write_state(self.case, mode, self.chance)
+                self._cut_power(disk, mode)
                 place = f"after {number} of {len(operations)} ({operation.name} {operation.path}), {mode}"
-                if number == len(operations):  # what was acknowledged is there
-                    yield place, partial(self.require, expected)
-                elif self.chance.random() < 0.02:
-                    yield place, partial(self.require, expected, action)
-                else:
-                    yield place, self.require_intact
+                again = self.chance.random() < 0.02
+                yield place, partial(self.require, expected, action) if again else self.require_intact
+
+    def _cut_power(self, disk: SimulatedDisk, mode: str) -> None:
+        shutil.rmtree(self.case)
+        disk.write_state(self.case, mode, self.chance)
 
     def run_damaged(self, _: str) -> Iterator[Case]:
         """Damage a file at random, for ever; `verify` must find it, a search must notice it or not depend on it."""

@@ -105,7 +105,9 @@ def update_index(
     """
     folder = library.folder / INDEX_FOLDER
     try:
-        folder.mkdir(exist_ok=True)
+        if not folder.exists():
+            folder.mkdir(exist_ok=True)
+            sync_folder(library.folder)
         with WriterLock(folder):
             update = _IndexUpdate(
                 library, encoder, progress or (lambda *_: None), executor or LocalExecutor(), threads, settings
