@@ -1,7 +1,7 @@
 """Measures agree with ranx on random lists, and with their formulas worked out by hand."""
 
+import os
 from itertools import combinations
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,14 +24,12 @@ from eqkin.evaluation.measures import (
     score_nearest_labels,
 )
 
+_jit = os.environ.get("NUMBA_DISABLE_JIT")
+os.environ["NUMBA_DISABLE_JIT"] = "1"  # ranx compiles for half a minute, and is fast enough without
+import ranx  # noqa: E402
 
-@pytest.fixture(scope="module")
-def ranx() -> Any:
-    """The package, with which we compare; it is slow to import."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("NUMBA_DISABLE_JIT", "1")  # it compiles for half a minute, and is fast enough without
-        return pytest.importorskip("ranx")
-
+if _jit is None:
+    del os.environ["NUMBA_DISABLE_JIT"]
 
 _names = st.sampled_from([f"f{number:02}" for number in range(25)])
 
@@ -44,7 +42,7 @@ def _judged_list(draw: st.DrawFn) -> tuple[dict[str, int], list[str]]:
 
 
 @given(_judged_list().filter(lambda case: min(case[0].values()) < 2 <= max(case[0].values())))
-def test_measures_equal_those_of_ranx_on_judged_formulas(ranx, case):
+def test_measures_equal_those_of_ranx_on_judged_formulas(case):
     qrels, names = case
     values = measure_lists(["t"], [names], {"t": qrels})
     judged = [name for name in names if name in qrels] or ["none"]

@@ -105,7 +105,7 @@ def update_index(
     """
     folder = library.folder / INDEX_FOLDER
     try:
-        if not folder.exists():
+        if not folder.is_dir():
             folder.mkdir(exist_ok=True)
             sync_folder(library.folder)
         with WriterLock(folder):
