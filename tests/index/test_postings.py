@@ -54,6 +54,14 @@ def test_lists_are_read_as_they_were(n_rows: int) -> None:
     assert set(term.tolist()) == {at for at in np.flatnonzero(chosen).tolist() if codes[at] in expected}
 
 
+def test_terms_of_one_row_with_the_same_code_are_stored_once() -> None:
+    rows, codes, counts = make_postings(300)
+    expected = group(rows, codes, counts)
+    twice = [np.concatenate((each, each[::7])) for each in (rows, codes, counts)]
+    lists = PostingLists(encode_postings(*twice, 300), 300)
+    assert group(*lists.read_all()) == expected
+
+
 def test_no_postings_are_found_in_an_empty_segment() -> None:
     nothing = np.zeros(0, np.uint32)
     for n_rows in (0, 5):

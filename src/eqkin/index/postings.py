@@ -333,7 +333,7 @@ def encode_postings(
 
     Args:
         rows: Row of each posting, below `MAX_ROWS`.
-        codes: Its term; a term occurs once in a row.
+        codes: Its term.
         counts: How often it occurs there, from 1 to 16.
         n_rows: The number of rows.
     """
@@ -342,6 +342,7 @@ def encode_postings(
     keys <<= row_bits
     keys |= rows.astype(np.uint64)
     keys.sort()
+    keys = keys[np.diff(keys, prepend=~keys[:1]) != 0]  # two terms of a row may have the same code
     heads, ordered = keys >> row_bits, (keys & np.uint64(MAX_ROWS - 1)).astype(np.int64)
     first = np.flatnonzero(np.concatenate(([True], heads[1:] != heads[:-1]))[: len(heads)])
     code, count = (heads[first] >> np.uint64(_COUNT_BITS)).astype(np.uint32), heads[first] & np.uint64(15)
