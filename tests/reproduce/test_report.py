@@ -27,6 +27,20 @@ def test_every_result_is_shown():
     assert {name.split("/")[0] for name in shown} == {path.stem for path in RESULTS.glob("*.json")}
 
 
+def test_summary_has_the_scores_of_all_sets():
+    tables = {name: json.loads((RESULTS / f"{name}.json").read_bytes())["tables"] for name in ("summary", "sets")}
+    measured = {row["title"]: row["cells"] for row in tables["sets"][0]["rows"]}
+    searched = {row["title"]: row["cells"] for row in tables["sets"][2]["rows"]}
+    names = ["notations-test, MAP", "", "laws-dev, MRR", "arqmath-dev, nDCG'", "atlas, accuracy"]
+    for name, row in zip(names, tables["summary"][0]["rows"], strict=True):
+        systems = {"c0": "eqkin", "c2": "tfidf-latex", "c3": "approach0"} if name else {"c0": "search"}
+        scores = measured[name] if name else searched["notations-test"]
+        for column, system in systems.items():
+            assert row["cells"][column] == {key: round(value, 3) for key, value in scores[system].items()}
+    vectors = [row["cells"]["c0"] for row in tables["summary"][1]["rows"]]
+    assert vectors[-1] == f"{measured['mean over sets']['eqkin-vector']['value']:.3f}"[1:]
+
+
 def test_result_files_quote_no_formula():
     for path in RESULTS.glob("*.json"):
         content = json.loads(path.read_bytes())

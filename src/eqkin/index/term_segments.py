@@ -95,7 +95,8 @@ def extract_structure(task: TreeTask) -> tuple[Integers, Structure]:
     )
     counts = np.where(indexed.family == NEIGHBOUR_FAMILY, np.minimum(indexed.count, MAX_COUNTED), 1).astype(np.uint8)
     owners = indexed.tree.astype(np.uint32)
-    return task.numbers, Structure(owners, indexed.code, counts, encode_norms(norms.T), replace(operators))
+    operators = replace(operators)  # a copy without cached properties, which need not be sent to the writer
+    return task.numbers, Structure(owners, indexed.code, counts, encode_norms(norms.T), operators)
 
 
 class TermSegment:

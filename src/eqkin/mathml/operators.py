@@ -60,10 +60,8 @@ class OperatorParser:
             try:
                 answer = self.call("parseOperators", encode_trees(batch, canonical=canonical))
                 yield _decode_answer(bytes(cast("memoryview", answer)))
-            except (
-                LIMIT_ERRORS
-            ):  # one tree took all the time or memory: it becomes a single node, the others are parsed
-                if len(batch) == 1:
+            except LIMIT_ERRORS:  # one tree took all the time or memory
+                if len(batch) == 1:  # it becomes a single node; the others are parsed
                     yield _UNPARSED
                 else:
                     for tree in range(len(batch)):
