@@ -42,6 +42,29 @@ def test_help_of_every_command_shows_an_example(name: str) -> None:
     assert len(text.splitlines()[0]) > 30
 
 
+def test_help_imports_nothing_that_searches_reads_or_trains() -> None:
+    code = (
+        "import atexit, sys; from eqkin.cli import main\n"
+        "atexit.register(lambda: print('modules:', *sys.modules, file=sys.stderr)); main()"
+    )
+    shown = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
+    assert "similar-papers" in shown.stdout
+    modules = set(shown.stderr.partition("modules: ")[2].split())
+    assert "eqkin.cli.evaluate" in modules
+    heavy = {"numpy", "faiss", "sqlite3", "torch", "uvicorn", "pydantic", "pypdf", "py_mini_racer", "multiprocessing"}
+    heavy |= {"eqkin.api", "eqkin.executor", "eqkin.search.engine", "eqkin.index.manifest", "eqkin.library.files"}
+    assert not modules & heavy
+
+
+def test_search_without_a_library_says_in_two_lines_what_to_type(tmp_path: Path) -> None:
+    ended = eqkin("search", "E = mc^2", "--library", tmp_path / "none")
+    missing, hint = ended.err.splitlines()
+    assert ended.code == EXIT_CODES[BadInput]
+    assert missing == f"eqkin: {tmp_path / 'none'}: there is no library"
+    assert f"`eqkin add FOLDER --library {tmp_path / 'none'}`" in hint
+    assert "`eqkin demo`" in hint
+
+
 def test_add_lists_pdfs_without_a_source_and_damaged_ones(tmp_path: Path) -> None:
     (tmp_path / "papers").mkdir()
     make_pdf(tmp_path / "papers" / "good.pdf", ["A page"])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from eqkin.errors import BadInput
-from eqkin.executor import Executor, LocalExecutor
+
+if TYPE_CHECKING:
+    from eqkin.executor import Executor
 
 __all__ = ["EXECUTOR_NAMES", "open_executor"]
 
@@ -30,4 +34,6 @@ def open_executor(engine: str = "processes", jobs: int = 1, address: str | None 
         raise BadInput(f"{engine!r}: no such engine; choose one of {', '.join(EXECUTOR_NAMES)}")
     if address:
         raise BadInput("an address of a Ray cluster needs --engine ray")
+    from eqkin.executor import LocalExecutor
+
     return LocalExecutor(jobs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from importlib import import_module
+from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
@@ -57,6 +58,11 @@ class _FormulaCommand(TyperCommand):
         return super().parse_args(ctx, marked + args[end:])
 
 
+def _import_command(name: str) -> Any:
+    module, _, function = _COMMANDS[name].partition(".")
+    return getattr(import_module(f"eqkin.cli.{module}"), function)
+
+
 class _LazyCommands(Mapping[str, Any]):
     """The commands by name, made when they are looked up."""
 
@@ -65,8 +71,7 @@ class _LazyCommands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            module, _, function = _COMMANDS[name].partition(".")
-            command = getattr(import_module(f"eqkin.cli.{module}"), function)
+            command = _import_command(name)
             if not isinstance(command, typer.Typer):
                 single = typer.Typer(add_completion=False, rich_markup_mode="markdown", context_settings=_SETTINGS)
                 cls = _FormulaCommand if name in ("search", "convert") else None
@@ -89,6 +94,12 @@ class _LazyGroup(TyperGroup):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands: Mapping[str, Any] = _LazyCommands()  # type: ignore[assignment]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        functions = ((name, _import_command(name)) for name in _COMMANDS)
+        texts = {name: f.info.help if isinstance(f, typer.Typer) else getdoc(f) for name, f in functions}
+        self.commands = {name: TyperCommand(name, help=text) for name, text in texts.items()}  # without their options
+        super().format_help(ctx, formatter)
 
 
 app = typer.Typer(

@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eqkin.api import Library
+import eqkin.index
+import eqkin.library
+import eqkin.sources
 from eqkin.backends import open_executor
 from eqkin.cli.console import count_noun, emit, print_problems, stop_politely, warn
 from eqkin.cli.options import DEFAULT_JOBS, AsJson, ExecutorName, ExecutorOption, Jobs, LibraryFolder, RayAddress
 from eqkin.cli.progress import ProgressDisplay
 from eqkin.errors import BadInput, CorruptData, LibraryBusy, strip_control_chars
-from eqkin.executor import Executor, ThreadExecutor
-from eqkin.index import UpdateReport, load_encoder, update_index
-from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
-from eqkin.index.term_segments import count_unparsed
-from eqkin.library import AddReport
-from eqkin.sources import MetadataSnapshot, open_source
 
 if TYPE_CHECKING:
     from eqkin.backends.milvus.push import PushReport
+    from eqkin.executor import Executor
+    from eqkin.index import UpdateReport
+    from eqkin.library import AddReport
 
 DEVICE_THREADS = 6  # prepare trees for a GPU, which embeds faster than one core can read them
 _STAGE_NAMES = {
@@ -116,11 +115,11 @@ def add(
         emit({"removed": removed}, as_json, lambda: typer.echo(f"{count_noun(removed, 'paper')} removed"))
         return
     for source in sources:  # a misspelt one is refused before a library is made
-        open_source(source)
-    snapshot = MetadataSnapshot(metadata) if metadata else None
+        eqkin.sources.open_source(source)
+    snapshot = eqkin.sources.MetadataSnapshot(metadata) if metadata else None
     with stop_politely("what was read is kept, run the same command again to continue"):
         with open_executor(engine, jobs, ray_address) as executor:
-            opened, start = Library.open(library, create=True), time.monotonic()
+            opened, start = eqkin.Library.open(library, create=True), time.monotonic()
             report = _add_papers(opened, sources, executor, snapshot, bool(fetch), formulas)
             missing = len(report.without_source)
             question = f"{count_noun(missing, 'paper')} without a source here: fetch LaTeX from arXiv?"
@@ -145,7 +144,7 @@ def add(
 
 
 def _remove_papers(folder: Path, sources: list[str], jobs: int, index: bool) -> int:
-    library = Library.open(folder)
+    library = eqkin.Library.open(folder)
     removed = library.remove(*sources)
     if not removed:
         raise BadInput(
@@ -158,14 +157,14 @@ def _remove_papers(folder: Path, sources: list[str], jobs: int, index: bool) -> 
 
 
 def _add_papers(
-    library: Library,
+    library: eqkin.Library,
     sources: list[str],
     executor: Executor,
-    metadata: MetadataSnapshot | None,
+    metadata: eqkin.sources.MetadataSnapshot | None,
     fetch: bool,
     formulas: str | None,
 ) -> AddReport:
-    start, current = time.monotonic(), AddReport()
+    start, current = time.monotonic(), eqkin.library.AddReport()
 
     def describe() -> str:
         equations = sum(current.equations.values())
@@ -186,7 +185,7 @@ def _add_papers(
         )
 
 
-def _update_unless_busy(library: Library, executor: Executor) -> UpdateReport | None:
+def _update_unless_busy(library: eqkin.Library, executor: Executor) -> UpdateReport | None:
     try:
         return update_with_progress(library, executor)
     except LibraryBusy as error:
@@ -269,7 +268,7 @@ def index(
         eqkin index --engine ray --ray-address auto
     """
     with stop_politely("what was embedded is kept, `eqkin index` continues"):
-        with Library.open(library) as opened, open_executor(engine, jobs, ray_address) as executor:
+        with eqkin.Library.open(library) as opened, open_executor(engine, jobs, ray_address) as executor:
             report = update_with_progress(opened, executor, rebuild=rebuild, model=model, device=device)
     sizes = get_index_sizes(library)
 
@@ -297,7 +296,7 @@ def upgrade(library: LibraryFolder, jobs: Jobs = DEFAULT_JOBS, as_json: AsJson =
         done, total = count, of
 
     with stop_politely("what was converted is kept, `eqkin upgrade` continues"):
-        with Library.open(library) as opened, open_executor(jobs=jobs) as executor:
+        with eqkin.Library.open(library) as opened, open_executor(jobs=jobs) as executor:
             with ProgressDisplay(lambda: f"converting: {done:,} of {total:,} papers"):
                 papers = opened.upgrade(executor=executor, progress=show)
             report = update_with_progress(opened, executor)
@@ -309,7 +308,7 @@ def upgrade(library: LibraryFolder, jobs: Jobs = DEFAULT_JOBS, as_json: AsJson =
 
 
 def update_with_progress(
-    library: Library,
+    library: eqkin.Library,
     executor: Executor,
     *,
     rebuild: bool = False,
@@ -327,9 +326,10 @@ def update_with_progress(
     """
     from eqkin.encoder.encoder import Encoder
 
-    encoder, threads = load_encoder(library.folder) if model is None else Encoder.load(model), None
+    encoder, threads = eqkin.index.load_encoder(library.folder) if model is None else Encoder.load(model), None
     if device is not None:
         from eqkin.cli.train import require_torch
+        from eqkin.executor import ThreadExecutor
 
         require_torch()
         from eqkin.training.batches import DeviceNetwork
@@ -351,7 +351,7 @@ def update_with_progress(
             text = f"{_STAGE_NAMES[stage]}: {done:,} of {total:,}{rate}"
             display.update(done, total)
 
-        return update_index(library, encoder, show, rebuild=rebuild, executor=executor, threads=threads)
+        return eqkin.index.update_index(library, encoder, show, rebuild=rebuild, executor=executor, threads=threads)
 
 
 def describe_update(report: UpdateReport) -> str:
@@ -369,9 +369,11 @@ def describe_update(report: UpdateReport) -> str:
 
 def get_index_sizes(library: Path) -> dict[str, int]:
     """Return the bytes on disk of each part of a library's index; empty if there is no index or it is damaged."""
+    from eqkin.index.manifest import INDEX_FOLDER
+
     folder = library.expanduser() / INDEX_FOLDER
     try:
-        manifest = IndexManifest.load(folder)
+        manifest = eqkin.index.IndexManifest.load(folder)
     except CorruptData:
         return {}
     return manifest.compute_sizes(folder) if manifest else {}
@@ -379,9 +381,12 @@ def get_index_sizes(library: Path) -> dict[str, int]:
 
 def get_unparsed_count(library: Path) -> int:
     """Count the indexed equations that could not be parsed completely; 0 if there is no index or it is damaged."""
+    from eqkin.index.manifest import INDEX_FOLDER
+    from eqkin.index.term_segments import count_unparsed
+
     folder = library.expanduser() / INDEX_FOLDER
     try:
-        manifest = IndexManifest.load(folder)
+        manifest = eqkin.index.IndexManifest.load(folder)
         return count_unparsed(folder, manifest.terms or ()) if manifest else 0
     except CorruptData:
         return 0
@@ -435,7 +440,7 @@ def push(
     text = "connecting"
     with (
         stop_politely("what was pushed stays, run the same command again to continue"),
-        Library.open(library) as opened,
+        eqkin.Library.open(library) as opened,
         ProgressDisplay(lambda: text) as display,
     ):
 
@@ -447,7 +452,7 @@ def push(
             text += f"{report.equations:,} equations, {rate:,.0f}/s"
             display.update(done, report.total)
 
-        digest = load_encoder(opened.folder).digest
+        digest = eqkin.index.load_encoder(opened.folder).digest
         report = push_library(opened, milvus, digest, collection, prune=prune, progress=show)
     emit(report, as_json, lambda: _print_pushed(report, collection))
 

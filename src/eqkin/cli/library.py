@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from eqkin.api import Library
+import eqkin
 from eqkin.cli.build import describe_sizes, get_index_sizes, get_unparsed_count
 from eqkin.cli.console import count_noun, emit, guard_output
 from eqkin.cli.options import AsJson, LibraryFolder
@@ -39,7 +39,7 @@ def stats(
     """
     from eqkin.library.statistics import compute_statistics, count_characters
 
-    with Library.open(library) as opened:
+    with eqkin.Library.open(library) as opened:
         numbers = compute_statistics(opened) | {"index": get_index_sizes(library)}
         numbers["equations"]["unparsed"] = get_unparsed_count(library)
         emit(numbers, as_json, lambda: print_statistics(numbers))
@@ -169,7 +169,7 @@ def export(
     from eqkin.library.records import export_equations
     from eqkin.storage import write_stream
 
-    with Library.open(library) as opened:
+    with eqkin.Library.open(library) as opened:
         if forest:
             _export_corpus(opened, forest)
             return
@@ -219,7 +219,7 @@ def judgements(
     """
     from eqkin.library.judgements import LocalJudgements
 
-    with Library.open(library, create=False) as opened:
+    with eqkin.Library.open(library, create=False) as opened:
         stored = LocalJudgements(opened.folder)
     if delete or delete_all:
         deleted = stored.delete(None if delete_all else delete)
@@ -240,7 +240,7 @@ def judgements(
     emit([{"number": number, **asdict(judgement)} for number, judgement in numbered.items()], as_json, render)
 
 
-def _export_corpus(library: Library, path: Path) -> None:
+def _export_corpus(library: eqkin.Library, path: Path) -> None:
     from eqkin.training.data import Corpus
 
     with ProgressDisplay(lambda: "writing trees"):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eqkin.api import Library
+import eqkin
 from eqkin.cli.console import warn
 from eqkin.cli.library import print_statistics
 from eqkin.cli.options import Collection, LibraryFolder, Milvus, Model, get_data_folder, uses_milvus
@@ -161,7 +161,7 @@ def serve(
         folder = get_data_folder() / "judgements" / collection
         target = ServeTarget(None, milvus, collection, model, folder, settings)
     else:
-        with Library.open(library) as opened:  # report an unusable library before anything is started
+        with eqkin.Library.open(library) as opened:  # report an unusable library before anything is started
             target = ServeTarget(opened.folder, settings=settings)
     _run_target(target, host, port, open_page)
 
@@ -243,7 +243,7 @@ def demo(
     from eqkin.library.statistics import compute_statistics
 
     folder = library or str(get_data_folder() / "atlas")
-    with Library.open(folder, create=True) as opened:
+    with eqkin.Library.open(folder, create=True) as opened:
         added = opened.add("atlas:")
         typer.echo(f"The atlas is in {folder}: {added.papers} articles read, {added.unchanged} unchanged.\n")
         print_statistics(compute_statistics(opened))

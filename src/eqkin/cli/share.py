@@ -10,11 +10,9 @@ from typing import Annotated
 
 import typer
 
-from eqkin import api
-from eqkin.api import Library
+import eqkin
 from eqkin.cli.options import LibraryFolder
 from eqkin.cli.progress import ProgressDisplay
-from eqkin.sources.readers import walk_folder
 
 
 @contextmanager
@@ -40,8 +38,10 @@ def pack(
 
         eqkin pack --library my-papers my-papers.eqkin
     """
+    from eqkin.api import pack as pack_library
+
     with _show_bytes("packing") as show:
-        api.pack(library, file, show)
+        pack_library(library, file, show)
     typer.echo(f"{file}: {file.stat().st_size / 1e6:,.1f} MB")
 
 
@@ -55,8 +55,10 @@ def unpack(
 
         eqkin unpack --library my-papers my-papers.eqkin
     """
+    from eqkin.api import unpack as unpack_library
+
     with _show_bytes("unpacking") as show:
-        api.unpack(file, library, show)
+        unpack_library(file, library, show)
     typer.echo(f"{library}: ready, `eqkin search --library {library}` searches it")
 
 
@@ -74,7 +76,7 @@ def mcp(library: LibraryFolder) -> None:
     """
     from eqkin.web.mcp import create_server
 
-    with Library.open(library) as opened:
+    with eqkin.Library.open(library) as opened:
         create_server(opened).run("stdio")
 
 
@@ -91,6 +93,8 @@ def watch(
 
         eqkin watch ~/papers ~/notes
     """
+    from eqkin.sources.readers import walk_folder
+
     seen: dict[str, tuple[int, int]] = {}
     while True:
         found = {}
@@ -99,7 +103,7 @@ def watch(
                 info = path.stat()
                 found[str(path)] = (info.st_mtime_ns, info.st_size)
         if found != seen:
-            with Library.open(library, create=True) as opened:
+            with eqkin.Library.open(library, create=True) as opened:
                 report = opened.add(*folders)
                 opened.open_engine()
             if report.papers or report.failed:

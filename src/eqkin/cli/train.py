@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from eqkin.api import Library
+import eqkin
 from eqkin.cli.console import emit, warn
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.cli.progress import ProgressDisplay, open_progress
@@ -173,7 +173,7 @@ def load_corpus(file: Path | None, library: Path) -> Corpus:
 
     if file is not None:
         return Corpus.load(file)
-    with Library.open(library) as opened:
+    with eqkin.Library.open(library) as opened:
         return Corpus.from_library(opened)
 
 

@@ -84,8 +84,8 @@ class LibraryFiles:
                 if (path / DATABASE_NAME).exists() and not is_empty(path / DATABASE_NAME):
                     raise CorruptData(f"{path / MANIFEST_NAME}: missing; restore it from a copy")
                 raise BadInput(
-                    f"{path}: there is no library; create one with `eqkin add PATH --library {path}`, "
-                    "or in Python with `Library.open(path, create=True)`"
+                    f"{path}: there is no library\n"
+                    f"make one with `eqkin add FOLDER --library {path}`, or try `eqkin demo`"
                 )
             from eqkin.library.writer import create_library  # not needed to read, and slow to import
 
