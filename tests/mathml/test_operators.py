@@ -14,6 +14,7 @@ from eqkin.limits import LIMITS
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.mathml.operators import OperatorParser, encode_trees
 from eqkin.trees.mathml import parse_mathml, to_forest
+from eqkin.trees.kernels import find_parents
 from eqkin.trees.operator_terms import FIRST_OPERATOR_FAMILY, OPERATOR_TERM_FAMILIES, extract_operator_terms
 from eqkin.trees.operators import FORM_KINDS, UNORDERED, OperatorForest
 from eqkin.trees.terms import TERM_FAMILIES
@@ -239,9 +240,9 @@ def check_shape(forest: OperatorForest, presentation) -> None:
     """Check that arrays describe as many trees as were parsed, and point into them."""
     assert len(forest) == len(presentation) == len(forest.unparsed)
     assert (np.diff(forest.offsets) >= 1).all()
+    assert len(find_parents(forest.label, forest.depth, forest.offsets, len(forest.labels))) == len(forest.label)
     for tree, size in enumerate(presentation.sizes.tolist()):
         nodes = slice(forest.offsets[tree], forest.offsets[tree + 1])
-        assert forest.n_children[nodes].sum() == nodes.stop - nodes.start - 1
         assert forest.origin[nodes].max() < size
     assert forest.label.max(initial=-1) < len(forest.labels)
 
@@ -284,9 +285,10 @@ def test_tree_that_takes_too_long_becomes_one_node(converter):
 def test_arrays_describe_the_tree(parser, converter):
     forest = parser.parse(convert_formulas(converter, [r"a = b + \frac{c}{d}", "x"]).forest)
     assert [forest.labels[label] for label in forest.label] == ["=", "v:a", "+", "v:b", "frac", "v:c", "v:d", "v:x"]
-    assert forest.parent.tolist() == [0, 0, 0, 2, 2, 4, 4, 7]
+    parent = find_parents(forest.label, forest.depth, forest.offsets, len(forest.labels))
+    assert parent.tolist() == [0, 0, 0, 2, 2, 4, 4, 7]
     assert forest.depth.tolist() == [0, 1, 1, 2, 2, 3, 3, 0]
-    assert forest.n_children.tolist() == [2, 0, 2, 0, 2, 0, 0, 0]
+    assert np.flatnonzero(forest.is_leaf).tolist() == [1, 3, 5, 6, 7]
 
 
 def extract_term_sets(parser, converter, *formulas):
@@ -417,7 +419,7 @@ def forest(parser, converter):
 
 def describe(forest):
     """Return everything a forest says, without its numbering of labels."""
-    numbers = forest.unparsed, forest.forms, np.diff(forest.form_offsets), forest.parent, forest.depth
+    numbers = forest.unparsed, forest.forms, np.diff(forest.form_offsets), forest.depth
     origins = [forest.get_origin(tree).tolist() for tree in range(len(forest))]
     return [forest.to_json(tree) for tree in range(len(forest))], origins, [array.tolist() for array in numbers]
 

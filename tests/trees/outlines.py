@@ -2,14 +2,16 @@
 
 import numpy as np
 
-from eqkin.trees.operator_terms import FIRST_OUTLINE_FAMILY, extract_structure_terms, find_outlines
+from eqkin.trees.kernels import find_outlines, find_parents
+from eqkin.trees.operator_terms import FIRST_OUTLINE_FAMILY, extract_structure_terms
 from eqkin.trees.operators import OperatorForest, simplify_label
 from eqkin.trees.terms import Terms
 
 
 def build_outlines(forest: OperatorForest) -> OperatorForest:
     """Return the outline of each tree; outlines have no forms."""
-    node, label_of, parent = find_outlines(forest)
+    columns = forest.label, forest.depth, forest.offsets
+    node, label_of, parent = find_outlines(forest.label, find_parents(*columns, len(forest.labels)), forest.properties)
     names = [simplify_label(forest.labels[at]) for at in forest.label[label_of].tolist()]
     index = {name: at for at, name in enumerate(dict.fromkeys(names))}
     label = np.array([index[name] for name in names], np.int64)

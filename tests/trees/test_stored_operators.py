@@ -1,10 +1,14 @@
 """Operator trees in few bytes: what is read is what was stored, and damage is found."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from eqkin.trees.kernels import decode_trees
+from eqkin.trees.operator_terms import extract_structure_terms
 from eqkin.trees.operators import FORM_KINDS, OperatorForest
-from eqkin.trees.stored_operators import StoredOperators, decode_numbers, encode_numbers, pack_operators
+from eqkin.trees.stored_operators import StoredOperators, encode_numbers, pack_operators
 
 LABELS = ["+", "list", *(f"v:{number}" for number in range(10_000))]
 
@@ -36,7 +40,7 @@ def check_same(found: OperatorForest, expected: OperatorForest) -> None:
     assert [found.to_json(tree) for tree in range(len(found))] == [
         expected.to_json(tree) for tree in range(len(expected))
     ]
-    assert np.array_equal(found.parent, expected.parent) and np.array_equal(found.unparsed, expected.unparsed)
+    assert np.array_equal(found.depth, expected.depth) and np.array_equal(found.unparsed, expected.unparsed)
     assert np.array_equal(found.forms[:, :3], expected.forms[expected.form_offsets[:-1], :3])
     for tree in range(len(expected)):
         assert np.array_equal(found.get_origin(tree), expected.get_origin(tree))
@@ -57,7 +61,11 @@ def test_numbers_take_one_to_four_bytes() -> None:
     sizes = np.array([1] * 224 + [2] * 5_376 + [3] * 351_232 + [4] * 10)
     data, starts = encode_numbers(np.arange(len(sizes)))
     assert np.array_equal(np.diff(starts), sizes) and len(data) == sizes.sum()
-    assert np.array_equal(decode_numbers(data), np.arange(len(sizes)))
+    leaves = np.ones(len(sizes), bool), np.arange(len(sizes) + 1)
+    label, depth = decode_trees(
+        data, starts, np.zeros(len(sizes), np.uint8), leaves[1], np.arange(len(sizes)), leaves[1], leaves[0]
+    )
+    assert np.array_equal(label, np.arange(len(sizes))) and not depth.any()
 
 
 @pytest.mark.parametrize("name", ["names", "nodes", "label_bytes", "label", "shape", "origins", "origin_ends"])
@@ -72,3 +80,27 @@ def test_damaged_arrays_raise_value_error(name: str) -> None:
                     forest.get_origin(tree)
                 assert value == 0 and name == "label"  # other labels of the same shape cannot be told apart
                 raise ValueError
+
+
+def test_random_bytes_never_crash_the_reader() -> None:
+    arrays, chance = pack_operators(make_forest(20, 300)), np.random.default_rng(2)
+    for _ in range(300):
+        changed = {name: arrays[name].copy() for name in ("nodes", "label_bytes", "label", "shape", "forms")}
+        for array in (changed[name] for name in ("label", "shape", *(["nodes"] if chance.random() < 0.3 else []))):
+            array[chance.integers(0, len(array), 3)] = chance.integers(0, 256, 3)
+        damaged = StoredOperators(arrays | changed)
+        try:
+            forest = damaged.read()
+        except ValueError:
+            continue
+        assert damaged.is_valid() and extract_structure_terms(forest).offsets[-1] > 0
+
+
+def test_what_is_no_tree_has_no_terms() -> None:
+    forest = make_forest(3, 30)
+    for name, column in (("depth", forest.depth), ("label", forest.label)):
+        for value in (-1, 1 << 40):
+            wrong = column.copy()
+            wrong[2] = value
+            with pytest.raises(ValueError, match="trees"):
+                extract_structure_terms(replace(forest, **{name: wrong}))

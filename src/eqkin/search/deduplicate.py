@@ -73,7 +73,8 @@ def _hash_forms(candidates: CandidateSet, rows: Sequence[int]) -> list[int]:
         operators, trees = candidates.operators, rows
     else:
         operators, trees = candidates.get_operators(rows), range(len(rows))
-    nodes, offsets = operators.properties[0] + operators.depth.astype(np.uint64), operators.offsets.tolist()
+    nodes, offsets = operators.properties[operators.label, 0], operators.offsets.tolist()
+    nodes += operators.depth.astype(np.uint64)
     return [hash(nodes[offsets[tree] : offsets[tree + 1]].tobytes()) for tree in trees]
 
 

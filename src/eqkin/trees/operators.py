@@ -78,11 +78,11 @@ def _describe_label(label: str) -> tuple[int, ...]:
 
 
 def describe_labels(labels: Iterable[str]) -> Codes:
-    """Return what terms are made of: (5, labels).
+    """Return what terms are made of: (labels, 5).
 
-    The rows are hashes of a label with and without names, the same of its outline, and bits of `LabelKinds`.
+    The columns are hashes of a label with and without names, the same of its outline, and bits of `LabelKinds`.
     """
-    return np.array([_describe_label(label) for label in labels], np.uint64).reshape(-1, _PROPERTIES).T
+    return np.array([_describe_label(label) for label in labels], np.uint64).reshape(-1, _PROPERTIES)
 
 
 class StoredLabels(list[str]):
@@ -91,15 +91,15 @@ class StoredLabels(list[str]):
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__(names)
         self._known = np.zeros(len(self), bool)
-        self._properties = np.zeros((_PROPERTIES, len(self)), np.uint64)
+        self._properties = np.zeros((len(self), _PROPERTIES), np.uint64)
 
     def describe(self, label: Integers) -> Codes:
-        """Return the properties of labels, given by their numbers."""
+        """Return what `describe_labels` says of all labels; only the rows of the given numbers are meant to be used."""
         missing = np.unique(label[~self._known[label]])
         if len(missing):
-            self._properties[:, missing] = describe_labels(self[at] for at in missing.tolist())
+            self._properties[missing] = describe_labels(self[at] for at in missing.tolist())
             self._known[missing] = True
-        return self._properties.take(label, axis=1)
+        return self._properties
 
 
 @dataclass(frozen=True)
@@ -128,27 +128,16 @@ class OperatorForest:
         return read(number)
 
     @cached_property
-    def parent(self) -> Integers:
-        """Parent of each node, counted over the whole forest; a root is its own parent: (nodes,)."""
-        order = np.argsort(self.depth.astype(np.uint8), kind="stable")
-        keys = self.depth[order] * np.int64(len(order)) + order
-        below = np.count_nonzero(self.depth == 0)
-        parent = np.arange(len(order))
-        above = np.searchsorted(keys, keys[below:] - len(order)) - 1  # the last node before it that is less deep by one
-        parent[order[below:]] = order[above]
-        return parent
-
-    @cached_property
     def properties(self) -> Codes:
-        """What `describe_labels` says of the label of each node: (5, nodes)."""
+        """What `describe_labels` says of the labels that occur: (labels, 5)."""
         if isinstance(self.labels, StoredLabels):
             return self.labels.describe(self.label)
-        return describe_labels(self.labels).take(self.label, axis=1)
+        return describe_labels(self.labels)
 
-    @cached_property
-    def n_children(self) -> Integers:
-        """Number of operands of each node: (nodes,)."""
-        return np.bincount(self.parent[self.depth > 0], minlength=len(self.parent))
+    @property
+    def is_leaf(self) -> npt.NDArray[np.bool_]:
+        """Which nodes have no operands: (nodes,)."""
+        return np.append(self.depth[1:], 0)[: len(self.depth)] <= self.depth
 
     def select(self, trees: Sequence[int] | Integers) -> OperatorForest:
         """Return a forest of the given trees, in that order; it keeps the whole list of labels."""
@@ -190,12 +179,13 @@ class OperatorForest:
 
     def to_json(self, tree: int) -> Any:
         """Return a tree as nested lists: `["=", "v:E", ["*", "v:m", ["pow", "v:c", "n:2"]]]`."""
-        done: list[Any] = []  # subtrees that wait for their parent, the last one first
+        done: list[tuple[int, Any]] = []  # depth and subtree of those that wait for their parent, the last one first
         for node in range(self.offsets[tree + 1] - 1, self.offsets[tree] - 1, -1):
-            name, count = self.labels[self.label[node]], int(self.n_children[node])
-            children = [done.pop() for _ in range(count)]
-            done.append([name, *children] if count else name)
-        return done[0]
+            name, depth, children = self.labels[self.label[node]], self.depth[node], []
+            while done and done[-1][0] > depth:
+                children.append(done.pop()[1])
+            done.append((depth, [name, *children] if children else name))
+        return done[0][1]
 
 
 def share_form(

@@ -31,7 +31,6 @@ from eqkin.trees.operators import (
     OperatorForest,
     StoredLabels,
     accumulate,
-    gather_rows,
 )
 
 OPERATOR_ARRAYS: dict[str, tuple[str, list[int]]] = {
@@ -48,7 +47,6 @@ OPERATOR_ARRAYS: dict[str, tuple[str, list[int]]] = {
 _DIGIT = 224  # numbers of labels are written with this base; larger first bytes say how many follow
 _FIRST_BYTES = np.array([0, 224, 248, 255])  # of numbers of one to four bytes
 _FIRST_NUMBERS = np.array([0, 224, 224 + 24 * _DIGIT, 224 + 24 * _DIGIT + 7 * _DIGIT**2])
-_LENGTHS = np.searchsorted(_FIRST_BYTES, np.arange(256), "right")
 _LEAF, _OPERATOR = ".", "("
 _GROUP_TREES = 16  # whose origins are compressed together
 _CACHED_GROUPS = 64
@@ -123,37 +121,27 @@ class StoredOperators:
             first: The number of the first of `names` in `labels`.
 
         Raises:
-            ValueError, IndexError: A tree is damaged.
+            ValueError: A tree is damaged.
         """
-        rows = np.arange(len(self)) if trees is None else np.asarray(trees, np.int64)
+        from eqkin.trees.kernels import decode_trees
+
+        rows = np.arange(len(self)) if trees is None else np.ascontiguousarray(trees, np.int64)
         sizes = self.nodes[rows].astype(np.int64)
-        places, _ = gather_rows(self._label_starts, rows)
-        label, offsets = decode_numbers(self._arrays["label"][places]), accumulate(sizes)
-        places, ends = gather_rows(self._shape_starts, rows)
-        bits = np.unpackbits(self._arrays["shape"][places], bitorder="little")
-        at = np.repeat(8 * ends[:-1] - offsets[:-1], sizes) + np.arange(offsets[-1])
-        leaf_ends, leaves = np.flatnonzero(bits[at] == 0), np.flatnonzero(self._is_leaf[label])
-        if len(at) != len(label) or len(leaf_ends) != len(leaves):
-            raise ValueError("nodes do not fit the shape of trees")
-        steps = np.ones(len(label) + 1, np.int64)
-        steps[:1] = 0
-        steps[leaves[:1] + 1] = -leaf_ends[:1]
-        steps[leaves[1:] + 1] = leaf_ends[:-1] - leaf_ends[1:] + 1
-        depth = np.cumsum(steps)
-        if depth[offsets].any() or np.count_nonzero(depth[:-1] <= 0) != np.count_nonzero(sizes):
+        offsets, starts = accumulate(sizes), (self._label_starts, self._shape_starts)
+        data = self._arrays["label"], starts[0], self._arrays["shape"], starts[1]
+        label, depth = decode_trees(*data, rows, offsets, self._is_leaf)
+        if len(label) != offsets[-1]:
             raise ValueError("nodes do not fit the shape of trees")
         forms = np.zeros((len(rows), len(FORM_KINDS)), np.uint32)
         forms[:, : len(SAME_FORM_KINDS)] = self.forms[rows]
-        unparsed = np.zeros(len(self) if trees is None else len(rows), np.int64)
+        unparsed = np.zeros(len(rows), np.int64)
         if self.n_unparsed:
-            every = np.zeros(len(self), np.int64)
-            every[self._arrays["unparsed"][:, 0]] = self._arrays["unparsed"][:, 1]
-            unparsed = every[rows]
+            known, counts = self._arrays["unparsed"].T
+            place = np.minimum(np.searchsorted(known, rows), len(known) - 1)
+            unparsed = np.where(known[place] == rows, counts[place], 0).astype(np.int64)
         origins = [(self.read_origin, row) for row in rows.tolist()]
         names = labels if labels is not None else StoredLabels(self.names)
-        return OperatorForest(
-            names, label + first, origins, depth[:-1], offsets, unparsed, forms, np.arange(len(rows) + 1)
-        )
+        return OperatorForest(names, label + first, origins, depth, offsets, unparsed, forms, np.arange(len(rows) + 1))
 
     def read_origin(self, tree: int) -> Integers:
         """Return the origins of a tree's nodes; raises `ValueError`."""
@@ -177,7 +165,7 @@ class StoredOperators:
 
 def pack_operators(forest: OperatorForest) -> dict[str, npt.NDArray[Any]]:
     """Return arrays from which `StoredOperators` reads the forest."""
-    is_leaf, sizes = forest.n_children == 0, np.diff(forest.offsets)
+    is_leaf, sizes = forest.is_leaf, np.diff(forest.offsets)
     used, label, counts = np.unique(2 * forest.label + is_leaf, return_inverse=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     rank = np.empty(len(order), np.int64)
@@ -232,19 +220,3 @@ def encode_numbers(numbers: Integers) -> tuple[npt.NDArray[np.uint8], Integers]:
         some = np.flatnonzero(length > place)
         data[starts[some] + place] = rest[some] // _DIGIT ** (length[some] - 1 - place) % _DIGIT
     return data, starts
-
-
-def decode_numbers(data: npt.NDArray[np.uint8]) -> Integers:
-    """Return what `encode_numbers` encoded; raises `IndexError`."""
-    numbers = data.astype(np.int64)
-    at = np.flatnonzero(data >= _DIGIT)
-    length = _LENGTHS[data[at]]
-    rest = numbers[at] - _FIRST_BYTES[length - 1]
-    is_first = np.ones(len(data), bool)
-    for place in range(1, int(length.max(initial=1))):
-        some = np.flatnonzero(length > place)
-        following = at[some] + place
-        rest[some] = rest[some] * _DIGIT + numbers[following]
-        is_first[following] = False
-    numbers[at] = rest + _FIRST_NUMBERS[length - 1]
-    return numbers[is_first]

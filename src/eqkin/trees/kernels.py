@@ -1,0 +1,246 @@
+"""Loops over the nodes of operator trees, compiled by numba: decoding them, and hashing their terms.
+
+The functions with a signature are called from Python. They are compiled when the module is first imported, and loaded
+from numba's cache after that; so it is imported where it is needed. Compiled code does not check indices. Each function
+checks what it is given, and says so if it is wrong.
+
+Terms are described in `eqkin.trees.operator_terms`, the bytes of stored trees in `eqkin.trees.stored_operators`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import bool_, int64, njit, types, uint8, uint64
+
+from eqkin.trees.hashing import GOLDEN, MULTIPLIERS
+from eqkin.trees.operators import LabelKinds
+from eqkin.trees.terms import FAMILY_BITS, TERM_FAMILIES
+
+_FIRST_FAMILY = len(TERM_FAMILIES)  # of operator trees
+_OUTLINE_FAMILY = 5  # the first of outlines, counted from there
+_MAX_PATH = 4  # ancestors of a leaf in its longest path
+_MAX_POSITION = 3  # later operands share a slot
+_MAX_TERMS = 2 * (_MAX_PATH + 1)  # of a node, with and without names
+_FIRST_BYTES = 224, 248, 255  # of numbers of two, three and four bytes
+_DIGIT = 224
+_NAMES = 2  # columns of a table of labels: hashes with and without names, those of outlines, bits
+_BITS = 4
+
+_LAST_BITS, _FAMILY_BITS = np.uint64(0xFFFF), np.uint64(FAMILY_BITS)
+_ZERO, _HALF = np.uint64(0), np.uint64(32)
+_GOLDEN, _FIRST_FACTOR, _SECOND_FACTOR = np.uint64(GOLDEN), np.uint64(MULTIPLIERS[0]), np.uint64(MULTIPLIERS[1])
+_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
+_UNORDERED = np.uint64(LabelKinds.UNORDERED), np.uint64(LabelKinds.UNORDERED_OUTLINE)
+_VARIABLE, _APPLIED, _DETAIL = map(np.uint64, (LabelKinds.VARIABLE, LabelKinds.APPLIED, LabelKinds.DETAIL))
+_WRAPPER = np.uint64(LabelKinds.WRAPPER)
+_SIMPLE = np.uint64(LabelKinds.VARIABLE | LabelKinds.PLAIN | LabelKinds.INDEXED | LabelKinds.DETAIL)
+
+_NUMBERS, _BYTES, _HASHES, _FLAGS = (
+    types.Array(dtype, 1, "C", readonly=True) for dtype in (int64, uint8, uint64, bool_)
+)
+_TABLE = types.Array(uint64, 2, "C", readonly=True)
+
+
+@njit(
+    types.Tuple((int64[::1], int64[::1]))(_BYTES, _NUMBERS, _BYTES, _NUMBERS, _NUMBERS, _NUMBERS, _FLAGS),
+    cache=True,
+    nogil=True,
+)
+def decode_trees(label_data, label_starts, shape, shape_starts, rows, offsets, is_leaf):
+    """Return label and depth of all nodes of stored trees; two empty arrays if a tree is damaged.
+
+    Args:
+        label_data: Labels of all trees.
+        label_starts: Where those of each tree begin, and where the last end.
+        shape: Shapes of all trees.
+        shape_starts: Where each begins, and where the last ends.
+        rows: Numbers of the trees to decode.
+        offsets: The first node of each of them, and the end of the last.
+        is_leaf: Which labels are those of leaves.
+    """
+    label, depth, nothing = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64), np.empty(0, np.int64)
+    if label_starts[-1] > len(label_data) or shape_starts[-1] > len(shape):
+        return nothing, nothing
+    for tree in range(len(rows)):
+        row = rows[tree]
+        if not 0 <= row < min(len(label_starts), len(shape_starts)) - 1:
+            return nothing, nothing
+        at, end, bit = label_starts[row], label_starts[row + 1], 8 * shape_starts[row]
+        last_bit, level = bit + offsets[tree + 1] - offsets[tree], 0
+        if last_bit > 8 * shape_starts[row + 1]:
+            return nothing, nothing
+        for node in range(offsets[tree], offsets[tree + 1]):
+            if at >= end or (level == 0) != (node == offsets[tree]):
+                return nothing, nothing
+            number = np.int64(label_data[at])
+            length = 1 + (number >= _FIRST_BYTES[0]) + (number >= _FIRST_BYTES[1]) + (number >= _FIRST_BYTES[2])
+            if at + length > end:
+                return nothing, nothing
+            if length > 1:
+                number, smaller = number - _FIRST_BYTES[length - 2], _DIGIT
+                for place in range(1, length):
+                    number = number * _DIGIT + label_data[at + place]
+                    if place < length - 1:
+                        smaller += (_FIRST_BYTES[place] - _FIRST_BYTES[place - 1]) * _DIGIT**place
+                number += smaller
+            at += length
+            if number >= len(is_leaf):
+                return nothing, nothing
+            label[node], depth[node] = number, level
+            if not is_leaf[number]:
+                level += 1
+                continue
+            while bit < last_bit and shape[bit >> 3] >> (bit & 7) & 1:
+                bit += 1
+                level -= 1
+            bit += 1
+        if at != end or bit != last_bit or level != 0:
+            return nothing, nothing
+    return label, depth
+
+
+@njit(int64[::1](_NUMBERS, _NUMBERS, _NUMBERS, int64), cache=True, nogil=True)
+def find_parents(label, depth, offsets, labels):
+    """Return the parent of each node, a root is its own; an empty array if the nodes do not form trees.
+
+    Args:
+        label: Their labels, each one of so many `labels`.
+        depth: Their depths.
+        offsets: The first node of each tree, and the end of the last.
+        labels: The number of labels.
+    """
+    parent, last = np.empty(len(depth), np.int64), np.zeros(len(depth) + 1, np.int64)  # the last node of each depth
+    if len(label) != len(depth) or offsets[0] != 0 or offsets[-1] != len(depth):
+        return parent[:0]
+    for tree in range(len(offsets) - 1):
+        if offsets[tree + 1] < offsets[tree]:
+            return parent[:0]
+        for node in range(offsets[tree], offsets[tree + 1]):
+            level = depth[node]
+            if node == offsets[tree]:
+                is_right = level == 0
+            else:
+                is_right = 0 < level <= depth[node - 1] + 1
+            if not is_right or not 0 <= label[node] < labels:
+                return parent[:0]
+            parent[node] = last[level - 1] if level else node
+            last[level] = node
+    return parent
+
+
+@njit(types.UniTuple(int64[::1], 3)(_NUMBERS, _NUMBERS, _TABLE), cache=True, nogil=True)
+def find_outlines(label, parent, table):
+    """Return the nodes that outlines have, the nodes whose labels they show, and their parents, by number in the first.
+
+    Args:
+        label: Labels of operator trees, all of them rows of `table`.
+        parent: What `find_parents` returned.
+        table: What is known of labels (`operators.describe_labels`).
+    """
+    size = len(parent)
+    n_children, above, number = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64)
+    is_plain, is_applied = np.ones(size, np.bool_), np.zeros(size, np.bool_)
+    is_dropped, is_spliced = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
+    nodes, shown, parents = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    for node in range(size):
+        if parent[node] != node:
+            n_children[parent[node]] += 1
+            if table[label[node], _BITS] & _SIMPLE == _ZERO:
+                is_plain[parent[node]] = False
+    count = 0
+    for node in range(size):
+        up, bits, operands = parent[node], table[label[node], _BITS], n_children[node]
+        if operands > 0 and is_plain[node] and bits & _APPLIED != _ZERO:  # the first operand follows its operator
+            is_applied[node] = table[label[node + 1], _BITS] & _VARIABLE != _ZERO
+        is_dropped[node] = bits & _DETAIL != _ZERO
+        above[node] = up
+        if up != node:
+            is_dropped[node] = is_dropped[node] or is_dropped[up] or is_applied[up]  # with everything below
+            if is_spliced[up] and parent[up] != up:
+                above[node] = above[up]
+        is_spliced[node] = bits & _WRAPPER != _ZERO and operands > 0 and (up != node or operands == 1)
+        if not is_dropped[node] and not is_spliced[node]:
+            nodes[count], shown[count], number[node] = node, node + is_applied[node], count
+            parents[count] = count if is_spliced[above[node]] else number[above[node]]  # the root is spliced
+            count += 1
+    return nodes[:count], shown[:count], parents[:count]
+
+
+@njit
+def _combine(first, second):
+    """Return the hash of an ordered pair, as `hashing.combine_hashes`."""
+    x = first * _GOLDEN + second
+    x = (x ^ (x >> _SHIFTS[0])) * _FIRST_FACTOR
+    x = (x ^ (x >> _SHIFTS[1])) * _SECOND_FACTOR
+    return x ^ (x >> _SHIFTS[2])
+
+
+@njit
+def _hash_nodes(label, parent, tree, table, outline, seeds, known, learn, keys, count):
+    """Write the keys of all paths and subtrees after `count` others; return how many there are then."""
+    size = len(parent)
+    n_children, place, slot = np.zeros(size, np.int64), np.zeros(size, np.uint64), np.zeros(size, np.uint64)
+    for node in range(size):
+        above = parent[node]
+        if above != node:
+            if table[label[above], _BITS] & _UNORDERED[outline] == _ZERO:
+                place[node] = np.uint64(min(n_children[above], _MAX_POSITION) + 1)
+            slot[node] = _combine(table[label[above], _NAMES * outline], place[node])
+            n_children[above] += 1
+    for variant in range(_NAMES):
+        column, family = _NAMES * outline + variant, _OUTLINE_FAMILY * outline + variant
+        for leaf in range(size):
+            node, code = leaf, table[label[leaf], column]
+            for _ in range(_MAX_PATH + 1 if n_children[leaf] == 0 else 0):
+                known[code & _LAST_BITS] |= learn
+                if not known[code & _LAST_BITS]:
+                    break
+                keys[count] = _make_key(tree[leaf], code, seeds, family)
+                count += 1
+                if parent[node] == node:
+                    break
+                code = _combine(code, slot[node])
+                node = parent[node]
+        operands, is_known = np.zeros(size, np.uint64), np.ones(size, np.bool_)
+        for node in range(size - 1, -1, -1):  # operands before their operator
+            code = table[label[node], column]
+            if is_known[node] and n_children[node] > 0:
+                code = _combine(code, operands[node])
+                keys[count] = _make_key(tree[node], code, seeds, family + _NAMES)
+                count += 1
+            known[code & _LAST_BITS] |= learn
+            is_known[parent[node]] &= is_known[node] and known[code & _LAST_BITS]
+            if parent[node] != node:
+                operands[parent[node]] += _combine(place[node], code)
+    return count
+
+
+@njit
+def _make_key(tree, code, seeds, family):
+    """Return tree, first bits of the hash, and family of a term, as `terms.make_term_keys`."""
+    term = np.uint64(tree) << _HALF | _combine(seeds[family], code) >> _HALF
+    return term << _FAMILY_BITS | np.uint64(_FIRST_FAMILY + family)
+
+
+@njit(uint64[::1](_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES, bool_, bool_[::1], bool_), cache=True, nogil=True)
+def hash_terms(label, parent, tree, table, seeds, outlines, known, learn):
+    """Return the keys of all paths and subtrees (`terms.make_term_keys`).
+
+    Args:
+        label: Labels of operator trees, all of them rows of `table`.
+        parent: What `find_parents` returned.
+        tree: The number of each node's tree.
+        table: What is known of labels (`operators.describe_labels`).
+        seeds: Hashes of families.
+        outlines: Whether terms of outlines are added.
+        known: (2^16,) hashes by their last bits.
+        learn: Whether all hashes are added to `known`. Otherwise whatever grows from a part that is not known is left
+            out.
+    """
+    keys, count = np.empty(_MAX_TERMS * len(label) * (1 + outlines), np.uint64), 0
+    for outline in range(1 + outlines):
+        if outline:
+            nodes, shown, parent = find_outlines(label, parent, table)
+            label, tree = label[shown], tree[nodes]
+        count = _hash_nodes(label, parent, tree, table, outline, seeds, known, learn, keys, count)
+    return keys[:count].copy()
