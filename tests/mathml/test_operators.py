@@ -13,8 +13,8 @@ from eqkin.latex.typed import clean_typed_formula
 from eqkin.limits import LIMITS
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.mathml.operators import OperatorParser, encode_trees
-from eqkin.trees.mathml import parse_mathml, to_forest
 from eqkin.trees.kernels import find_parents
+from eqkin.trees.mathml import parse_mathml, to_forest
 from eqkin.trees.operator_terms import FIRST_OPERATOR_FAMILY, OPERATOR_TERM_FAMILIES, extract_operator_terms
 from eqkin.trees.operators import FORM_KINDS, UNORDERED, OperatorForest
 from eqkin.trees.terms import TERM_FAMILIES
