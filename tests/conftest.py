@@ -9,6 +9,7 @@ make torch twenty times slower. Tests that share a server or a cluster run in on
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,16 @@ def unindexed_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Library.open(folder / "library", create=True) as library:
         library.add(folder / "articles", formulas="displays")
         return library.folder
+
+
+@pytest.fixture(scope="module")
+def fast_neighbours() -> Iterator[None]:
+    """Search structural neighbours in an eighth of the dimensions: less accurate, but five times faster."""
+    from eqkin.training import sampling
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)
+        yield
 
 
 def pytest_collection_modifyitems(items):

@@ -45,7 +45,7 @@ def corpus(unindexed_library: Path) -> Corpus:
         return Corpus.from_library(library)
 
 
-def test_train_prints_its_score_as_json(tmp_path: Path, corpus: Corpus) -> None:
+def test_train_prints_its_score_as_json(tmp_path: Path, corpus: Corpus, fast_neighbours: None) -> None:
     corpus.save(tmp_path / "corpus.zst")
     arguments = ["train", str(tmp_path / "corpus.zst"), "-o", str(tmp_path / "run"), "--json", *TINY]
     result = runner.invoke(app, arguments, catch_exceptions=False)
@@ -61,7 +61,10 @@ def test_train_prints_its_score_as_json(tmp_path: Path, corpus: Corpus) -> None:
     assert "no words" not in result.stderr
 
 
-def test_train_warns_of_a_corpus_without_words(tmp_path: Path, corpus: Corpus) -> None:
+def test_train_warns_of_a_corpus_without_words(
+    tmp_path: Path, corpus: Corpus, fast_neighbours: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eqkin.plots.draw_training_curves", lambda *_: [])
     replace(corpus, words=None).save(tmp_path / "corpus.zst")
     for name, said in (("eqkin", True), ("paper", False)):
         arguments = ["train", str(tmp_path / "corpus.zst"), "--recipe", name, "-o", str(tmp_path / name), *TINY]

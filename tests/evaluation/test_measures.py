@@ -1,6 +1,10 @@
 """Measures agree with ranx on random lists, and with their formulas worked out by hand."""
 
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from itertools import combinations
 
 import numpy as np
@@ -24,13 +28,6 @@ from eqkin.evaluation.measures import (
     score_nearest_labels,
 )
 
-_jit = os.environ.get("NUMBA_DISABLE_JIT")
-os.environ["NUMBA_DISABLE_JIT"] = "1"  # ranx compiles for half a minute, and is fast enough without
-import ranx  # noqa: E402
-
-if _jit is None:
-    del os.environ["NUMBA_DISABLE_JIT"]
-
 _names = st.sampled_from([f"f{number:02}" for number in range(25)])
 
 
@@ -41,14 +38,40 @@ def _judged_list(draw: st.DrawFn) -> tuple[dict[str, int], list[str]]:
     return qrels, draw(st.lists(_names, min_size=1, unique=True))
 
 
+_RANX = """
+import json, sys, ranx
+for line in sys.stdin:
+    qrels, run, keys = json.loads(line)
+    print(json.dumps(ranx.evaluate(ranx.Qrels(qrels), ranx.Run(run), keys)), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def evaluate() -> Iterator[Callable[..., dict[str, float]]]:
+    """Ask ranx, in a process without numba's compiler: it would compile for half a minute."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _RANX], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+
+    def ask(*question: object) -> dict[str, float]:
+        process.stdin.write(json.dumps(question) + "\n")
+        process.stdin.flush()
+        return json.loads(process.stdout.readline())
+
+    yield ask
+    process.communicate()
+
+
 @given(_judged_list().filter(lambda case: min(case[0].values()) < 2 <= max(case[0].values())))
-def test_measures_equal_those_of_ranx_on_judged_formulas(case):
+def test_measures_equal_those_of_ranx_on_judged_formulas(evaluate, case):
     qrels, names = case
     values = measure_lists(["t"], [names], {"t": qrels})
     judged = [name for name in names if name in qrels] or ["none"]
     run = {"t": {name: float(len(judged) - place) for place, name in enumerate(judged)}}
     keys = ["ndcg", "map-l2", "precision@10-l2", "bpref-l2"]
-    theirs = ranx.evaluate(ranx.Qrels({"t": qrels}), ranx.Run(run), keys)
+    theirs = evaluate({"t": qrels}, run, keys)
     ours = {key: values[measure.key][0] for key, measure in zip(keys, (NDCG, MAP, P10, BPREF), strict=True)}
     assert ours == pytest.approx(theirs, abs=1e-9)
 

@@ -4,11 +4,11 @@ import sys
 import anyio
 import pytest
 
-mcp = pytest.importorskip("mcp", reason="the Model Context Protocol SDK is not installed: pip install 'eqkin[mcp]'")
-
 
 def ask(library, *calls):
     """Start the server as an assistant does, and return its tools and the answers to some calls."""
+
+    mcp = pytest.importorskip("mcp", reason="the Model Context Protocol SDK is not installed: pip install 'eqkin[mcp]'")
 
     async def talk():
         environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
