@@ -7,7 +7,6 @@ import pytest
 
 def ask(library, *calls):
     """Start the server as an assistant does, and return its tools and the answers to some calls."""
-
     mcp = pytest.importorskip("mcp", reason="the Model Context Protocol SDK is not installed: pip install 'eqkin[mcp]'")
 
     async def talk():
