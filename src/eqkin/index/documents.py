@@ -18,11 +18,6 @@ import numpy.typing as npt
 _FREQUENCY_WEIGHTS = np.array([1.0, 4.0, 1.5, 3.0])  # of a word in prose, heading, abstract and title
 _K1, _B = 1.2, 0.75  # of BM25
 _SATURATION = _K1 + 1  # the most that a word adds to BM25, in units of its idf
-_SELECT_ROWS = "SELECT group_concat(doc) FROM positions WHERE term = ?"  # far faster than a row for each
-_SELECT_PHRASE = """
-SELECT d.id, -bm25(text), d.sz, a.block FROM text JOIN text_docsize d ON d.id = text.rowid JOIN text_data a ON a.id = 1
-WHERE text MATCH ?
-"""
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -54,15 +49,14 @@ class DocumentTable:
         size[front] = 0
         return cls(first, front, is_front, size, len(documents) - len(rows))
 
-    def count_phrase(self, database: sqlite3.Connection, phrase: str, stems: Sequence[str]) -> Frequencies:
-        """Return the sections that have a phrase, or whose paper has it in title or abstract, and weighted counts."""
-        if len(stems) > 1:
-            rows, counts = _count_in_rows(database, phrase)
-        else:
-            found = database.execute(_SELECT_ROWS, ("".join(stems),)).fetchone()[0]
-            rows = np.fromstring(found or "", np.int64, sep=",")
-            counts = np.ones(len(rows))
-        known = rows < 2 * len(self.size)  # others were added since
+    def count_in_sections(self, rows: npt.NDArray[np.int32], counts: npt.NDArray[np.int32]) -> Frequencies:
+        """Return the sections that have a phrase, or whose paper has it in title or abstract, and weighted counts.
+
+        Args:
+            rows: Of FTS5, with the phrase.
+            counts: How often each has it.
+        """
+        known = rows < 2 * len(self.size)  # others are of removed papers
         rows, documents = rows[known], rows[known] >> 1
         weights = _FREQUENCY_WEIGHTS[(rows & 1) + 2 * self.is_front[documents]]
         frequency: Floats = np.bincount(documents, weights * counts[known], len(self.size)).astype(
@@ -99,19 +93,6 @@ class DocumentTable:
 def _compute_idf(count: int, total: int) -> float:
     """Return the inverse document frequency as FTS5 computes it: of a phrase in most documents next to nothing."""
     return max(log(max(total - count, 0) + 0.5) - log(count + 0.5), 1e-6)
-
-
-def _count_in_rows(database: sqlite3.Connection, phrase: str) -> tuple[Integers, Floats]:
-    """Return the rows that have a phrase of several words, and how often.
-
-    FTS5 tells only the BM25 of a row; all but the frequency in it is known.
-    """
-    found = database.execute(_SELECT_PHRASE, (phrase,)).fetchall()
-    total, words = read_varints(found[0][3]) if found else (1, 1)  # rows, and words in all of them
-    scores, sizes = np.array([row[1] for row in found]), np.array([read_varints(row[2])[0] for row in found])
-    limit = _SATURATION * _compute_idf(len(found), total)
-    counts = scores * _K1 * (1 - _B + _B * sizes * total / words) / (limit - scores)
-    return np.array([row[0] for row in found], np.int64), np.rint(counts)
 
 
 def _concatenate_ranges(first: Integers, counts: Integers) -> Integers:

@@ -52,7 +52,6 @@ CREATE INDEX names_of_paper ON names (paper, number);
 CREATE INDEX names_by_key ON names (key);
 CREATE VIRTUAL TABLE text USING fts5(  -- prose or abstract of document n in row 2 n, heading or title in row 2 n + 1
     words, content='', tokenize='porter unicode61 remove_diacritics 2');
-CREATE VIRTUAL TABLE positions USING fts5vocab(text, instance);
 """
 _COMMON_FRACTION = 0.05  # of all sections: a word in more of them is common
 _MAX_ATTEMPTS = 10  # while an update replaces the database
@@ -74,6 +73,8 @@ class TextIndex:
         self._library = library
         self._path = self._find_database()
         self._connections = threading.local()
+        self._loading = threading.Lock()
+        self._documents: tuple[tuple[Path, int, int], DocumentTable] | None = None  # with the state they are of
 
     @classmethod
     def open(cls, library: LibraryFiles) -> TextIndex:
@@ -118,15 +119,22 @@ class TextIndex:
         Returns:
             Ids of the library's sections, best first, each with its score as a fraction of the highest possible one.
         """
+        from eqkin.index.fts5 import InvertedLists  # only searches need the compiled code
+
         required, optional = split_query(text)
         if not (required or optional) or limit <= 0:
             return []
         with translate_text_errors(self._path):
             database, library = self._connect()
-            documents = self._load_documents(database)
             phrases = list(dict.fromkeys((*required, *optional)))
             stems = stem_words(phrases)
-            found = {p: documents.count_phrase(database, p, words) for p, words in zip(phrases, stems, strict=True)}
+            database.execute("BEGIN")  # one state of all tables
+            try:
+                documents, lists = self._load_documents(database), InvertedLists.open(database)
+                rows = [lists.count_phrase(words) for words in stems]
+            finally:
+                database.execute("ROLLBACK")
+            found = {phrase: documents.count_in_sections(*some) for phrase, some in zip(phrases, rows, strict=True)}
             finding = required or optional
             if not required and papers is None:  # rare words if they find enough
                 rare = [p for p in optional if len(found[p][0]) <= _COMMON_FRACTION * documents.count]
@@ -153,10 +161,15 @@ class TextIndex:
                 wanted *= 4  # some are of papers that were changed or removed
 
     def _load_documents(self, database: sqlite3.Connection) -> DocumentTable:
-        """Return the documents as of this thread's connection; they are read again after each change."""
+        """Return the documents as of this thread's connection; after a change, one thread reads them again for all."""
         (version,) = database.execute("PRAGMA data_version").fetchone()
         if getattr(self._connections, "version", None) != version:
-            self._connections.documents, self._connections.version = DocumentTable.load(database), version
+            (papers,) = database.execute("SELECT count(*) FROM papers").fetchone()
+            state = self._path, find_last_document(database), papers  # numbers of documents are never used again
+            with self._loading:
+                if self._documents is None or self._documents[0] != state:
+                    self._documents = state, DocumentTable.load(database)
+                self._connections.documents, self._connections.version = self._documents[1], version
         table: DocumentTable = self._connections.documents
         return table
 

@@ -1,0 +1,127 @@
+"""Loops over the arrays of an index, compiled by numba.
+
+They are compiled when this module is imported for the first time, and read from numba's cache afterwards.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, types
+
+_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
+_INTEGERS = types.int64[::1]
+_COMPILE = {"cache": True, "nogil": True}
+
+
+@njit(types.UniTuple(types.int64, 2)(_BYTES, types.int64), **_COMPILE)
+def read_varint(data, at):
+    """Return the number that SQLite stores at a position, 7 bits per byte, the highest first, and the next position."""
+    value = 0
+    for place in range(at, min(at + 5, len(data))):
+        value = value << 7 | data[place] & 127
+        if data[place] < 128:
+            return value, place + 1
+    raise ValueError("a number has no end")
+
+
+@njit(types.UniTuple(types.int64, 2)(_BYTES, _BYTES), **_COMPILE)
+def find_list(page, word):
+    """Return where the list of a word begins and ends in a page of FTS5; the end is -1 if it goes on in the next page.
+
+    Both are -1 if the page does not have the word.
+    """
+    body = np.int64(page[2]) << 8 | page[3]
+    if body > len(page):
+        raise ValueError("a page is too short")
+    term, length, matching = 0, 0, 0  # matching: first bytes that the word and the term before have in common
+    index = body
+    while index < len(page):
+        step, index = read_varint(page, index)
+        first = term == 0
+        term += step
+        shared, at = (np.int64(0), term) if first else read_varint(page, term)
+        length, at = read_varint(page, at)
+        if at + length > body:
+            raise ValueError("a word has no end")
+        if shared <= matching:
+            matching = shared
+            while matching < min(shared + length, len(word)) and page[at + matching - shared] == word[matching]:
+                matching += 1
+        if matching == len(word) == shared + length:
+            if index == len(page):
+                return at + length, np.int64(-1)
+            return at + length, term + read_varint(page, index)[0]
+    return np.int64(-1), np.int64(-1)
+
+
+@njit(types.UniTuple(types.int32[::1], 3)(_BYTES, _INTEGERS), **_COMPILE)
+def read_list(data, resets):
+    """Return the rows of a word, ascending, how often each has it, and where in the list its positions begin.
+
+    Row numbers are differences, except for those at some places of the list (`resets`).
+    """
+    most = len(data) // 3 + 1
+    rows, counts, starts = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
+    found, at, row, end, reset = 0, 0, -1, len(data), 0
+    while at < end:
+        before = row
+        if reset < len(resets) and resets[reset] == at:
+            row, reset = 0, reset + 1
+        step, size, byte = 0, 0, 128
+        while byte >= 128 and at < end:
+            byte = np.int64(data[at])
+            step, at = step << 7 | byte & 127, at + 1
+        byte = 128
+        while byte >= 128 and at < end:
+            byte = np.int64(data[at])
+            size, at = size << 7 | byte & 127, at + 1
+        row += step
+        if row <= before or row >= 1 << 31 or size & 1 or not at < at + (size >> 1) <= end:
+            raise ValueError("rows are not in order")
+        count = 0
+        for place in range(at, at + (size >> 1)):
+            count += data[place] < 128
+        rows[found], counts[found], starts[found] = row, count, at
+        at += size >> 1
+        found += 1
+    return rows[:found], counts[:found], starts[:found]
+
+
+@njit(_INTEGERS(_BYTES, types.int32[::1], types.int32[::1]), **_COMPILE)
+def list_places(data, starts, counts):
+    """Return all places of a word in some rows, ascending: number of the row among them << 32 | position in the row."""
+    places = np.empty(counts.sum(), np.int64)
+    found = 0
+    for row in range(len(starts)):
+        at, position = np.int64(starts[row]), np.int64(0)
+        for _ in range(counts[row]):
+            step, at = read_varint(data, at)
+            position += step - 2
+            places[found] = row << 32 | position
+            found += 1
+    return places
+
+
+@njit(_INTEGERS(_BYTES, types.int32[::1], types.int32[::1], _INTEGERS, types.int64), **_COMPILE)
+def select_places(data, starts, counts, places, distance):
+    """Return those of `list_places` of another word which have a word at a distance in the same row."""
+    kept = np.empty(len(places), np.int64)
+    found, row, at, left, position = 0, -1, 0, 0, -1
+    for place in places:
+        if place >> 32 > row:
+            row = place >> 32
+            at, left, position = np.int64(starts[row]), np.int64(counts[row]), np.int64(0)
+            step, at = read_varint(data, at)
+            position += step - 2
+        wanted = (place & 0xFFFFFFFF) + distance
+        while position < wanted and left > 1:
+            step, left = np.int64(data[at]), left - 1
+            if step < 128:
+                at += 1
+            else:
+                step, at = read_varint(data, at)
+            position += step - 2
+        if position == wanted:
+            kept[found] = place
+            found += 1
+    return kept[:found]
