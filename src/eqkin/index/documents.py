@@ -10,10 +10,13 @@ import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import log
 
 import numpy as np
 import numpy.typing as npt
+
+from eqkin.index.text_kernels import add_scores, weigh_sections
 
 _FREQUENCY_WEIGHTS = np.array([1.0, 4.0, 1.5, 3.0])  # of a word in prose, heading, abstract and title
 _K1, _B = 1.2, 0.75  # of BM25
@@ -21,7 +24,7 @@ _SATURATION = _K1 + 1  # the most that a word adds to BM25, in units of its idf
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Frequencies = tuple[Integers, Floats]  # sections, how often each has a phrase
+Frequencies = tuple[npt.NDArray[np.int32], Floats]  # sections, how often each has a phrase
 
 
 @dataclass(frozen=True)
@@ -56,28 +59,23 @@ class DocumentTable:
             rows: Of FTS5, with the phrase.
             counts: How often each has it.
         """
-        known = rows < 2 * len(self.size)  # others are of removed papers
-        rows, documents = rows[known], rows[known] >> 1
-        weights = _FREQUENCY_WEIGHTS[(rows & 1) + 2 * self.is_front[documents]]
-        frequency: Floats = np.bincount(documents, weights * counts[known], len(self.size)).astype(
-            np.float64, copy=False
-        )
-        papers = np.flatnonzero(frequency[self.front])
-        sections = self.front[papers] - self.first[papers]
-        of_papers = np.repeat(frequency[self.front[papers]], sections)
-        frequency[_concatenate_ranges(self.first[papers], sections)] += of_papers
-        found_in: Integers = np.flatnonzero((frequency > 0) & (self.size > 0))
-        return found_in, frequency[found_in]
+        return weigh_sections(rows, counts, self.first, self.front, self.is_front, self.size, _FREQUENCY_WEIGHTS)
 
     def score_phrases(self, phrases: Iterable[Frequencies]) -> tuple[Floats, float]:
         """Return the BM25 of each document for some phrases, and the highest that there can be."""
         scores, highest = np.zeros(len(self.size)), 0.0
-        mean = self.size.sum() / max(self.count, 1)
         for sections, frequency in phrases:
             limit = _SATURATION * _compute_idf(len(sections), self.count)
-            scores[sections] += limit * frequency / (frequency + _K1 * (1 - _B + _B * self.size[sections] / mean))
+            add_scores(scores, sections, frequency, self._norms, limit)
             highest += limit
         return scores, highest
+
+    @cached_property
+    def _norms(self) -> Floats:
+        """What BM25 adds to a frequency, by the length of a document: K1 (1 - B + B size / mean size)."""
+        mean = max(self.size.sum(), 1) / max(self.count, 1)
+        norms: Floats = _K1 * (1 - _B + _B * self.size / mean)
+        return norms
 
     def mark_papers(self, database: sqlite3.Connection, keys: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return which documents are of papers, given by their keys."""
@@ -107,18 +105,3 @@ def select_best(scores: Floats, count: int) -> Integers:
     able = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
     best: Integers = able[np.argsort(-scores[able], kind="stable")[:count]]
     return best
-
-
-def find_last_document(connection: sqlite3.Connection) -> int:
-    """Return the number of the last document that was ever added."""
-    return int(connection.execute("SELECT coalesce(max(id), 0) FROM text_docsize").fetchone()[0]) // 2
-
-
-def read_varints(packed: bytes) -> list[int]:
-    """Return numbers as SQLite stores them: 7 bits per byte, the highest first."""
-    values = [0]
-    for byte in packed:
-        values[-1] = values[-1] << 7 | byte & 127
-        if byte < 128:
-            values.append(0)
-    return values[:-1]

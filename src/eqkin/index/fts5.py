@@ -18,8 +18,8 @@ from struct import unpack_from
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.index.documents import read_varints
-from eqkin.index.kernels import find_list, list_places, read_list, select_places
+from eqkin.index.text_kernels import find_list, list_places, read_list, select_places
+from eqkin.library.database import read_varints
 
 _FORMAT = 4
 _STRUCTURE_ROW = 10

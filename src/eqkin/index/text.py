@@ -20,21 +20,23 @@ from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from eqkin.atlas import load_names
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.index.documents import DocumentTable, find_last_document, read_varints, select_best
 from eqkin.index.manifest import INDEX_FOLDER, REBUILD_HINT, IndexManifest, TextEntry
 from eqkin.latex.names import find_names, normalise_name
 from eqkin.latex.prose import to_plain_text
 from eqkin.library import LibraryFiles
-from eqkin.library.database import begin_transaction, open_sqlite, translate_sqlite_errors
+from eqkin.library.database import begin_transaction, open_sqlite, read_varints, translate_sqlite_errors
 from eqkin.library.queries import PaperText, find_sections, find_trees, list_contents, read_paper_text
 from eqkin.storage import hash_file, write_atomically
 from eqkin.storage.segments import MAX_DEAD_FRACTION, has_hash
+
+if TYPE_CHECKING:
+    from eqkin.index.documents import DocumentTable
 
 TEXT_VERSION = 3
 _OLD_VERSIONS = (1, 2)  # are replaced by the next update
@@ -119,7 +121,8 @@ class TextIndex:
         Returns:
             Ids of the library's sections, best first, each with its score as a fraction of the highest possible one.
         """
-        from eqkin.index.fts5 import InvertedLists  # only searches need the compiled code
+        from eqkin.index.documents import select_best  # only searches need compiled code
+        from eqkin.index.fts5 import InvertedLists
 
         required, optional = split_query(text)
         if not (required or optional) or limit <= 0:
@@ -162,6 +165,8 @@ class TextIndex:
 
     def _load_documents(self, database: sqlite3.Connection) -> DocumentTable:
         """Return the documents as of this thread's connection; after a change, one thread reads them again for all."""
+        from eqkin.index.documents import DocumentTable
+
         (version,) = database.execute("PRAGMA data_version").fetchone()
         if getattr(self._connections, "version", None) != version:
             (papers,) = database.execute("SELECT count(*) FROM papers").fetchone()
@@ -382,6 +387,11 @@ def apply_changes(
 def seal_entry(folder: Path, entry: TextEntry) -> TextEntry:
     """Return the entry of a database after its last change."""
     return replace(entry, sha256=hash_file(folder / entry.file), sealed=True)
+
+
+def find_last_document(connection: sqlite3.Connection) -> int:
+    """Return the number of the last document that was ever added."""
+    return int(connection.execute("SELECT coalesce(max(id), 0) FROM text_docsize").fetchone()[0]) // 2
 
 
 def _add_paper(library: LibraryFiles, connection: sqlite3.Connection, key: str) -> bool:

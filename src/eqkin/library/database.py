@@ -317,3 +317,13 @@ def translate_sqlite_errors(path: Path, remedy: str = f"the library is damaged, 
         if isinstance(error, sqlite3.OperationalError) and _DISK_ERROR.search(str(error)):
             raise StorageFailed(f"{path}: {error}; what was stored before is intact") from error
         raise CorruptData(f"{path}: {error}; {remedy}") from error
+
+
+def read_varints(packed: bytes) -> list[int]:
+    """Return numbers as SQLite stores them: 7 bits per byte, the highest first."""
+    values = [0]
+    for byte in packed:
+        values[-1] = values[-1] << 7 | byte & 127
+        if byte < 128:
+            values.append(0)
+    return values[:-1]

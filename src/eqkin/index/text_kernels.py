@@ -1,7 +1,9 @@
-"""Loops over the arrays of an index, compiled by numba.
+"""Compiled loops over the lists of a text index.
 
-They are compiled when this module is imported for the first time, and read from numba's cache afterwards.
+They are compiled when this module is imported for the first time, and loaded from numba's cache afterwards. Stored
+numbers are checked before they are used as places: a damaged list is a `ValueError`.
 """
+# ruff: noqa: ANN001, ANN201 (the types are those of the signatures)
 
 from __future__ import annotations
 
@@ -125,3 +127,49 @@ def select_places(data, starts, counts, places, distance):
             kept[found] = place
             found += 1
     return kept[:found]
+
+
+@njit(
+    types.Tuple((types.int32[::1], types.float64[::1]))(
+        *(types.int32[::1], types.int32[::1], _INTEGERS, _INTEGERS, types.boolean[::1], _INTEGERS, types.float64[::1])
+    ),
+    **_COMPILE,
+)
+def weigh_sections(rows, counts, first, front, is_front, size, weights):
+    """Return the sections that have a phrase, and its weighted frequency in each.
+
+    Args:
+        rows: Of FTS5, two of each document.
+        counts: How often each row has the phrase.
+        first: First section of each paper.
+        front: Document after the last section of each paper: what it has counts for all of them.
+        is_front: Of each document.
+        size: Of each section; others have 0.
+        weights: Of a row, by what it is of.
+    """
+    frequency = np.zeros(len(size), np.float64)
+    for at in range(len(rows)):
+        document = rows[at] >> 1
+        if document < len(size):  # otherwise of a removed paper
+            frequency[document] += weights[(rows[at] & 1) + 2 * is_front[document]] * counts[at]
+    for paper in range(len(first)):
+        of_paper = frequency[front[paper]]
+        if of_paper > 0:
+            frequency[first[paper] : front[paper]] += of_paper
+    found = 0
+    sections = np.empty(len(size), np.int32)
+    for document in range(len(size)):
+        if frequency[document] > 0 and size[document] > 0:
+            sections[found], frequency[found] = document, frequency[document]
+            found += 1
+    return sections[:found].copy(), frequency[:found].copy()
+
+
+@njit(
+    types.void(types.float64[::1], types.int32[::1], types.float64[::1], types.float64[::1], types.float64), **_COMPILE
+)
+def add_scores(scores, sections, frequency, norms, limit) -> None:
+    """Add the BM25 of a phrase to the scores of the sections that have it."""
+    for at in range(len(sections)):
+        section = sections[at]
+        scores[section] += limit * frequency[at] / (frequency[at] + norms[section])
