@@ -59,7 +59,10 @@ class DocumentTable:
             rows: Of FTS5, with the phrase.
             counts: How often each has it.
         """
-        return weigh_sections(rows, counts, self.first, self.front, self.is_front, self.size, _FREQUENCY_WEIGHTS)
+        found: Frequencies = weigh_sections(
+            rows, counts, self.first, self.front, self.is_front, self.size, _FREQUENCY_WEIGHTS
+        )
+        return found
 
     def score_phrases(self, phrases: Iterable[Frequencies]) -> tuple[Floats, float]:
         """Return the BM25 of each document for some phrases, and the highest that there can be."""

@@ -134,10 +134,10 @@ class TextIndex:
             database.execute("BEGIN")  # one state of all tables
             try:
                 documents, lists = self._load_documents(database), InvertedLists.open(database)
-                rows = [lists.count_phrase(words) for words in stems]
+                counts = [lists.count_phrase(words) for words in stems]
             finally:
                 database.execute("ROLLBACK")
-            found = {phrase: documents.count_in_sections(*some) for phrase, some in zip(phrases, rows, strict=True)}
+            found = {phrase: documents.count_in_sections(*some) for phrase, some in zip(phrases, counts, strict=True)}
             finding = required or optional
             if not required and papers is None:  # rare words if they find enough
                 rare = [p for p in optional if len(found[p][0]) <= _COMMON_FRACTION * documents.count]

@@ -7,15 +7,16 @@ numbers are checked before they are used as places: a damaged list is a `ValueEr
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit, types
 
-_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
-_INTEGERS = types.int64[::1]
-_COMPILE = {"cache": True, "nogil": True}
+_BYTES: Any = types.Array(types.uint8, 1, "C", readonly=True)
+_INTEGERS: Any = types.int64[::1]
 
 
-@njit(types.UniTuple(types.int64, 2)(_BYTES, types.int64), **_COMPILE)
+@njit(types.UniTuple(types.int64, 2)(_BYTES, types.int64), cache=True, nogil=True)
 def read_varint(data, at):
     """Return the number that SQLite stores at a position, 7 bits per byte, the highest first, and the next position."""
     value = 0
@@ -26,7 +27,7 @@ def read_varint(data, at):
     raise ValueError("a number has no end")
 
 
-@njit(types.UniTuple(types.int64, 2)(_BYTES, _BYTES), **_COMPILE)
+@njit(types.UniTuple(types.int64, 2)(_BYTES, _BYTES), cache=True, nogil=True)
 def find_list(page, word):
     """Return where the list of a word begins and ends in a page of FTS5; the end is -1 if it goes on in the next page.
 
@@ -35,7 +36,7 @@ def find_list(page, word):
     body = np.int64(page[2]) << 8 | page[3]
     if body > len(page):
         raise ValueError("a page is too short")
-    term, length, matching = 0, 0, 0  # matching: first bytes that the word and the term before have in common
+    term, length, matching = 0, 0, np.int64(0)  # matching: first bytes that the word and the term before have in common
     index = body
     while index < len(page):
         step, index = read_varint(page, index)
@@ -56,7 +57,7 @@ def find_list(page, word):
     return np.int64(-1), np.int64(-1)
 
 
-@njit(types.UniTuple(types.int32[::1], 3)(_BYTES, _INTEGERS), **_COMPILE)
+@njit(types.UniTuple(types.int32[::1], 3)(_BYTES, _INTEGERS), cache=True, nogil=True)
 def read_list(data, resets):
     """Return the rows of a word, ascending, how often each has it, and where in the list its positions begin.
 
@@ -69,11 +70,11 @@ def read_list(data, resets):
         before = row
         if reset < len(resets) and resets[reset] == at:
             row, reset = 0, reset + 1
-        step, size, byte = 0, 0, 128
+        step, size, byte = 0, 0, np.int64(128)
         while byte >= 128 and at < end:
             byte = np.int64(data[at])
             step, at = step << 7 | byte & 127, at + 1
-        byte = 128
+        byte = np.int64(128)
         while byte >= 128 and at < end:
             byte = np.int64(data[at])
             size, at = size << 7 | byte & 127, at + 1
@@ -89,7 +90,7 @@ def read_list(data, resets):
     return rows[:found], counts[:found], starts[:found]
 
 
-@njit(_INTEGERS(_BYTES, types.int32[::1], types.int32[::1]), **_COMPILE)
+@njit(_INTEGERS(_BYTES, types.int32[::1], types.int32[::1]), cache=True, nogil=True)
 def list_places(data, starts, counts):
     """Return all places of a word in some rows, ascending: number of the row among them << 32 | position in the row."""
     places = np.empty(counts.sum(), np.int64)
@@ -104,11 +105,12 @@ def list_places(data, starts, counts):
     return places
 
 
-@njit(_INTEGERS(_BYTES, types.int32[::1], types.int32[::1], _INTEGERS, types.int64), **_COMPILE)
+@njit(_INTEGERS(_BYTES, types.int32[::1], types.int32[::1], _INTEGERS, types.int64), cache=True, nogil=True)
 def select_places(data, starts, counts, places, distance):
     """Return those of `list_places` of another word which have a word at a distance in the same row."""
     kept = np.empty(len(places), np.int64)
-    found, row, at, left, position = 0, -1, 0, 0, -1
+    found, row = 0, -1
+    at = left = position = np.int64(0)
     for place in places:
         if place >> 32 > row:
             row = place >> 32
@@ -133,7 +135,8 @@ def select_places(data, starts, counts, places, distance):
     types.Tuple((types.int32[::1], types.float64[::1]))(
         *(types.int32[::1], types.int32[::1], _INTEGERS, _INTEGERS, types.boolean[::1], _INTEGERS, types.float64[::1])
     ),
-    **_COMPILE,
+    cache=True,
+    nogil=True,
 )
 def weigh_sections(rows, counts, first, front, is_front, size, weights):
     """Return the sections that have a phrase, and its weighted frequency in each.
@@ -166,7 +169,9 @@ def weigh_sections(rows, counts, first, front, is_front, size, weights):
 
 
 @njit(
-    types.void(types.float64[::1], types.int32[::1], types.float64[::1], types.float64[::1], types.float64), **_COMPILE
+    types.void(types.float64[::1], types.int32[::1], types.float64[::1], types.float64[::1], types.float64),
+    cache=True,
+    nogil=True,
 )
 def add_scores(scores, sections, frequency, norms, limit) -> None:
     """Add the BM25 of a phrase to the scores of the sections that have it."""
