@@ -65,12 +65,14 @@ def read_list(data, resets):
     """
     most = len(data) // 3 + 1
     rows, counts, starts = np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most, np.int32)
-    found, at, row, end, reset = 0, 0, -1, len(data), 0
+    found, reset, end = 0, 0, len(data)
+    at, row = np.int64(0), np.int64(-1)
     while at < end:
         before = row
         if reset < len(resets) and resets[reset] == at:
-            row, reset = 0, reset + 1
-        step, size, byte = 0, 0, np.int64(128)
+            row, reset = np.int64(0), reset + 1
+        step = size = np.int64(0)
+        byte = np.int64(128)
         while byte >= 128 and at < end:
             byte = np.int64(data[at])
             step, at = step << 7 | byte & 127, at + 1
