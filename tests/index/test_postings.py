@@ -1,11 +1,13 @@
 """Inverted lists in few bits: what is read is what was stored."""
 
 from collections import defaultdict
+from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from eqkin.index.postings import CodeTable, PostingLists, encode_postings, open_windows, pack_bits, read_bits
+from eqkin.index.kernels import COUNT, SIZE, TERM, read_bits, read_codes
+from eqkin.index.postings import PostingLists, build_table, count_rows, encode_postings, open_table, pack_bits
 
 
 def make_postings(n_rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -34,24 +36,35 @@ def group(rows: np.ndarray, codes: np.ndarray, counts: np.ndarray) -> dict[int, 
 def test_lists_are_read_as_they_were(n_rows: int) -> None:
     postings = make_postings(n_rows)
     lists, expected = PostingLists(encode_postings(*postings, n_rows), n_rows), group(*postings)
-    assert lists.is_valid() and group(*lists.read_all()) == expected
+    assert group(*lists.read_all()) == expected
     chance = np.random.default_rng(1)
     codes = chance.permutation(np.array([*{*expected, 1, 2, 3}], np.uint32))
     found = lists.find(codes)
-    assert lists.count_rows(found, len(codes)).tolist() == [len(expected.get(code, ())) for code in codes.tolist()]
-    rows, term, count = lists.read_rows(found)
+    assert count_rows(found, len(codes)).tolist() == [len(expected.get(code, ())) for code in codes.tolist()]
+    rows, (term, count) = lists.read_rows(found), np.repeat(found[:, [TERM, COUNT]], found[:, SIZE], axis=0).T
     assert group(rows, codes[term], count) == {code: rows for code, rows in expected.items() if rows}
-    weights, scores = chance.integers(1, 9, len(codes)).astype(np.float32), np.zeros(n_rows, np.float32)
-    lists.add_weights(scores, found, weights)
-    assert np.array_equal(scores, np.bincount(rows, weights[term], n_rows))
     asked = np.sort(chance.permutation(n_rows)[:200])
-    counts = lists.count_terms(found, len(codes), asked)
-    assert counts.tolist() == [
+    assert lists.count_terms(codes, asked).tolist() == [
         [expected.get(code, {}).get(row, 0) for row in asked.tolist()] for code in codes.tolist()
     ]
-    chosen = codes % 2 == 0
-    _, term, _ = lists.read_rows(found.select(chosen))
-    assert set(term.tolist()) == {at for at in np.flatnonzero(chosen).tolist() if codes[at] in expected}
+    with pytest.raises(ValueError, match="row"):
+        lists.count_terms(codes, np.array([n_rows]))
+
+
+@pytest.mark.parametrize("k", [0, 1, 40, 10_000])
+def test_best_rows_are_among_those_found(k: int) -> None:
+    chance = np.random.default_rng(1)
+    postings = make_postings(5_000)
+    lists, codes = PostingLists(encode_postings(*postings, 5_000), 5_000), np.unique(postings[1])
+    weights, factors = chance.integers(1, 9, len(codes)).astype(np.float32), chance.random(5_000, np.float32) + 1
+    usable = chance.random(5_000) < 0.7
+    term = np.searchsorted(codes, postings[1])
+    expected = np.bincount(postings[0], weights[term], 5_000).astype(np.float32) * factors * usable
+    rows, scores = lists.find_best(lists.find(codes), weights, factors, usable, k)
+    assert len(rows) == len(set(rows.tolist())) >= min(k, np.count_nonzero(expected))
+    np.testing.assert_allclose(scores, expected[rows])
+    left_out = np.delete(expected, rows)
+    assert not k or scores.min() >= left_out.max(initial=0)
 
 
 def test_terms_of_one_row_with_the_same_code_are_stored_once() -> None:
@@ -66,17 +79,16 @@ def test_no_postings_are_found_in_an_empty_segment() -> None:
     nothing = np.zeros(0, np.uint32)
     for n_rows in (0, 5):
         lists = PostingLists(encode_postings(nothing, nothing, np.zeros(0, np.uint8), n_rows), n_rows)
-        assert lists.is_valid() and len(lists.read_all()[0]) == 0
-        assert lists.count_rows(lists.find(np.array([0, 7], np.uint32)), 2).tolist() == [0, 0]
-        assert len(lists.read_rows(lists.find(nothing))[0]) == 0
+        assert len(lists.read_all()[0]) == 0
+        assert count_rows(lists.find(np.array([0, 7], np.uint32)), 2).tolist() == [0, 0]
+        assert len(lists.read_rows(lists.find(nothing))) == 0
 
 
 def test_table_finds_codes_that_all_begin_alike() -> None:
     codes = np.arange(70_000, dtype=np.uint32)
-    table = CodeTable.build(codes, codes, 17)
-    assert table.is_valid() and np.array_equal(table.read_all()[0], codes)
-    _, entries, term, place = table.find(np.array([69_999, 70_000, 5], np.uint32))
-    assert (entries[term, place] & (1 << 17) - 1).tolist() == [69_999, 5]
+    table, found = open_table(*build_table(codes, codes, 17), 17), np.empty(len(codes), np.int64)
+    read_codes(table, found)
+    assert np.array_equal(found, codes)
 
 
 def test_numbers_of_few_bits_are_read_from_anywhere() -> None:
@@ -84,10 +96,33 @@ def test_numbers_of_few_bits_are_read_from_anywhere() -> None:
     widths = chance.integers(0, 58, 2_000)
     numbers = chance.integers(0, 1 << 57, 2_000) & (1 << widths) - 1
     data, starts = pack_bits(numbers, widths), np.cumsum(widths) - widths
-    mixed = chance.permutation(2_000)
-    masks = ((1 << widths[mixed]) - 1).astype(np.uint64)
-    assert np.array_equal(read_bits(open_windows(data), starts[mixed], masks), numbers[mixed])
+    for at in chance.permutation(2_000).tolist():
+        assert read_bits(data, starts[at], widths[at]) == numbers[at]
     assert len(data) == (widths.sum() + 7) // 8 + 8
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_lists_raise_value_error_or_have_only_rows_that_exist(seed: int) -> None:
+    chance = np.random.default_rng(seed)
+    postings = make_postings(2_000)
+    arrays, codes = encode_postings(*postings, 2_000), np.unique(postings[1])
+    name = list(arrays)[seed % len(arrays)]
+    damaged = arrays[name].copy()
+    raw = damaged.view(np.uint8)
+    raw[chance.integers(0, len(raw), 1 + seed)] = chance.integers(0, 256, 1 + seed)
+    for array in (damaged, np.full_like(damaged, 254), np.zeros_like(damaged), damaged[:-1]):
+        try:
+            lists = PostingLists(arrays | {name: array}, 2_000)
+        except ValueError:
+            continue
+        with suppress(ValueError):
+            assert lists.read_all()[0].max(initial=0) < 2_000
+        with suppress(ValueError):
+            ones, usable = np.ones(2_000, np.float32), np.ones(2_000, bool)
+            rows, _ = lists.find_best(lists.find(codes), np.ones(len(codes), np.float32), ones, usable, 5)
+            assert len(set(rows.tolist())) == len(rows)
+        with suppress(ValueError):
+            assert lists.count_terms(codes, np.arange(2_000)).shape == (len(codes), 2_000)
 
 
 def test_rows_that_do_not_exist_raise_value_error() -> None:

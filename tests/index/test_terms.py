@@ -3,7 +3,6 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -39,12 +38,6 @@ from eqkin.trees.terms import extract_terms
 from tests.index.conftest import write_note
 
 
-@pytest.fixture(params=[8_000_000, 0], ids=["dense", "sparse"])
-def settings(request: pytest.FixtureRequest) -> IndexSettings:
-    """Both ways to add up scores: of every equation, and only of equations that have a term of the query."""
-    return IndexSettings(max_dense_scores=request.param)
-
-
 def _terms(library: Library) -> Iterator[tuple[int, np.ndarray]]:
     """The terms of each tree that should be indexed."""
     for numbers, forest in library.iter_forests():
@@ -73,8 +66,8 @@ def _by_hand(lists: dict[int, set[int]], codes: np.ndarray, weights: np.ndarray)
     return sorted(((score, tree) for tree, score in scores.items()), key=lambda hit: (-hit[0], hit[1]))
 
 
-def _opened(library: Library, encoder: Encoder, settings: IndexSettings) -> TermIndex:
-    found = VectorIndex.open(library, encoder.digest, settings).terms
+def _opened(library: Library, encoder: Encoder) -> TermIndex:
+    found = VectorIndex.open(library, encoder.digest).terms
     assert found is not None
     return found
 
@@ -85,9 +78,9 @@ def _state(library: Library) -> IndexManifest:
     return state
 
 
-def _check(library: Library, encoder: Encoder, settings: IndexSettings) -> TermIndex:
+def _check(library: Library, encoder: Encoder) -> TermIndex:
     """An index of structure that finds what is in the library, and nothing else."""
-    index, lists = _opened(library, encoder, settings), _lists(library)
+    index, lists = _opened(library, encoder), _lists(library)
     terms = dict(_terms(library))
     assert (index.trees.tolist(), index.missing) == (sorted(terms), 0)
     codes = np.array(sorted(lists), np.uint32)
@@ -106,8 +99,8 @@ def _check(library: Library, encoder: Encoder, settings: IndexSettings) -> TermI
     return index
 
 
-def test_search_finds_equations_by_their_terms(atlas: Library, encoder: Encoder, settings: IndexSettings) -> None:
-    index = _check(atlas, encoder, settings)
+def test_search_finds_equations_by_their_terms(atlas: Library, encoder: Encoder) -> None:
+    index = _check(atlas, encoder)
     assert index.count == len(index) == len(VectorIndex.open(atlas, encoder.digest))
     terms = dict(_terms(atlas))
     tree = max(terms, key=lambda number: len(terms[number]))
@@ -116,15 +109,13 @@ def test_search_finds_equations_by_their_terms(atlas: Library, encoder: Encoder,
     assert (scores.dtype, trees.dtype) == (np.float32, np.int64)
 
 
-def test_segments_of_terms_are_written_and_merged(
-    library: Library, encoder: Encoder, notes: Path, settings: IndexSettings
-) -> None:
-    small = replace(settings, max_segments=4, step_trees=4, max_segment_trees=8)
+def test_segments_of_terms_are_written_and_merged(library: Library, encoder: Encoder, notes: Path) -> None:
+    small = IndexSettings(max_segments=4, step_trees=4, max_segment_trees=8)
     counts = []
     assert update_index(library, encoder, settings=small).structured == 15
     for number in range(10, 16):
         counts.append(len(_state(library).terms or ()))
-        _check(library, encoder, settings)
+        _check(library, encoder)
         library.add(write_note(notes, number, 3))
         assert update_index(library, encoder, settings=small).structured == 3
     assert counts[0] == 2  # 8 and 7 trees
@@ -136,38 +127,36 @@ def test_segments_of_terms_are_written_and_merged(
 
 
 def test_term_search_does_not_find_removed_and_changed_equations(
-    library: Library, encoder: Encoder, notes: Path, settings: IndexSettings
+    library: Library, encoder: Encoder, notes: Path
 ) -> None:
     update_index(library, encoder)
     old = dict(_terms(library))
     library.remove(str(notes / "n1.md"))
     library.add(write_note(notes, 2, 7))
-    index = _opened(library, encoder, settings)
+    index = _opened(library, encoder)
     assert (len(index), index.count, index.missing) == (5, 15, 7)
     for codes in old.values():
         assert {*index.search(codes, np.ones(len(codes), np.float32), 50)[1].tolist()} <= {*index.trees.tolist()}
     assert any("terms of 7 equations are not indexed" in note for note in verify(library.folder).notes)
     assert update_index(library, encoder).structured == 7
-    _check(library, encoder, settings)
+    _check(library, encoder)
 
 
-def test_update_drops_terms_of_dead_trees_when_they_are_most(
-    library: Library, encoder: Encoder, notes: Path, settings: IndexSettings
-) -> None:
+def test_update_drops_terms_of_dead_trees_when_they_are_most(library: Library, encoder: Encoder, notes: Path) -> None:
     update_index(library, encoder)
     library.remove(str(notes / "n1.md"))
     update_index(library, encoder)
-    assert _opened(library, encoder, settings).count == 15
+    assert _opened(library, encoder).count == 15
     library.remove(str(notes / "n2.md"))
     assert update_index(library, encoder).structured == 0
-    assert _check(library, encoder, settings).count == 5
+    assert _check(library, encoder).count == 5
     library.remove(str(notes / "n3.md"))
     update_index(library, encoder)
-    assert (_check(library, encoder, settings).count, _state(library).terms) == (0, ())
+    assert (_check(library, encoder).count, _state(library).terms) == (0, ())
 
 
-def test_term_search_finds_only_allowed_equations(atlas: Library, encoder: Encoder, settings: IndexSettings) -> None:
-    index, lists = _opened(atlas, encoder, settings), _lists(atlas)
+def test_term_search_finds_only_allowed_equations(atlas: Library, encoder: Encoder) -> None:
+    index, lists = _opened(atlas, encoder), _lists(atlas)
     codes = np.array(sorted(lists, key=lambda code: -len(lists[code]))[:5], np.uint32)
     weights = np.array([1, 2, 4, 8, 16], np.float32)
     for allowed in ([1400, 17, 3, 17, 10**12, -5, 600], index.trees[::-2].tolist(), []):
@@ -176,8 +165,8 @@ def test_term_search_finds_only_allowed_equations(atlas: Library, encoder: Encod
         assert list(zip(scores.tolist(), trees.tolist(), strict=True)) == right
 
 
-def test_rarest_terms_are_read_first_up_to_a_limit(atlas: Library, encoder: Encoder, settings: IndexSettings) -> None:
-    index, lists = _opened(atlas, encoder, settings), _lists(atlas)
+def test_rarest_terms_are_read_first_up_to_a_limit(atlas: Library, encoder: Encoder) -> None:
+    index, lists = _opened(atlas, encoder), _lists(atlas)
     codes = np.array(sorted(lists, key=lambda code: (len(lists[code]), code))[-30:], np.uint32)
     weights = np.linspace(1, 2, 30, dtype=np.float32)
     sizes = np.cumsum([len(lists[code]) for code in codes.tolist()])
@@ -188,11 +177,9 @@ def test_rarest_terms_are_read_first_up_to_a_limit(atlas: Library, encoder: Enco
         assert dict(zip(trees.tolist(), scores.tolist(), strict=True)) == pytest.approx(right, rel=1e-5)
 
 
-def test_term_search_handles_empty_and_invalid_queries(
-    library: Library, encoder: Encoder, tmp_path: Path, settings: IndexSettings
-) -> None:
+def test_term_search_handles_empty_and_invalid_queries(library: Library, encoder: Encoder, tmp_path: Path) -> None:
     update_index(library, encoder)
-    index = _opened(library, encoder, settings)
+    index = _opened(library, encoder)
     code = np.array([next(iter(_lists(library)))], np.uint32)
     one, none = np.ones(1, np.float32), np.zeros(0, np.float32)
     assert len(index.search(code, one, 5)[1]) > 0
@@ -205,12 +192,12 @@ def test_term_search_handles_empty_and_invalid_queries(
             index.search(codes, weights, k)
     with Library.open(tmp_path / "empty", create=True) as empty:
         update_index(empty, encoder)
-        index = _check(empty, encoder, settings)
+        index = _check(empty, encoder)
         assert index.count_frequencies(code).tolist() == [0]
         assert index.search(code, one, 5)[1].tolist() == []
 
 
-def test_index_without_terms_is_read_and_completed(library: Library, encoder: Encoder, settings: IndexSettings) -> None:
+def test_index_without_terms_is_read_and_completed(library: Library, encoder: Encoder) -> None:
     update_index(library, encoder)
     whole = _state(library)
     path = library.folder / "index" / INDEX_MANIFEST_NAME
@@ -224,11 +211,11 @@ def test_index_without_terms_is_read_and_completed(library: Library, encoder: En
     report = update_index(library, encoder)
     assert (report.embedded, report.structured, report.papers) == (0, 15, 0)
     assert _state(library) == whole
-    _check(library, encoder, settings)
+    _check(library, encoder)
 
 
 def test_terms_of_another_scheme_are_rebuilt(
-    library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, settings: IndexSettings
+    library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("eqkin.index.term_segments.SEGMENT_SCHEME", 0)
@@ -237,25 +224,21 @@ def test_terms_of_another_scheme_are_rebuilt(
     assert VectorIndex.open(library, encoder.digest).terms is None
     assert any("terms of 15 equations" in note for note in verify(library.folder).notes)
     assert update_index(library, encoder).structured == 15
-    _check(library, encoder, settings)
+    _check(library, encoder)
 
 
-def test_terms_do_not_depend_on_the_model(
-    library: Library, encoder: Encoder, other_encoder: Encoder, settings: IndexSettings
-) -> None:
+def test_terms_do_not_depend_on_the_model(library: Library, encoder: Encoder, other_encoder: Encoder) -> None:
     update_index(library, encoder)
     terms = _state(library).terms
     report = update_index(library, other_encoder)
     assert (report.embedded, report.structured) == (15, 0)
     assert _state(library).terms == terms
-    _check(library, other_encoder, settings)
+    _check(library, other_encoder)
     assert update_index(library, other_encoder, rebuild=True).structured == 15
 
 
-def test_interrupted_update_keeps_the_terms_it_extracted(
-    library: Library, encoder: Encoder, settings: IndexSettings
-) -> None:
-    small = replace(settings, step_trees=4)
+def test_interrupted_update_keeps_the_terms_it_extracted(library: Library, encoder: Encoder) -> None:
+    small = IndexSettings(step_trees=4)
 
     def interrupt(stage: str, done: int, total: int) -> None:
         if stage == "structure":
@@ -265,10 +248,10 @@ def test_interrupted_update_keeps_the_terms_it_extracted(
 
     with pytest.raises(KeyboardInterrupt):
         update_index(library, encoder, interrupt, settings=small)
-    assert _opened(library, encoder, settings).missing == 7
+    assert _opened(library, encoder).missing == 7
     report = update_index(library, encoder)
     assert (report.embedded, report.structured) == (0, 7)
-    _check(library, encoder, settings)
+    _check(library, encoder)
 
 
 def _write(folder: Path, trees: np.ndarray, owners: np.ndarray, codes: np.ndarray) -> TermsEntry:
@@ -297,8 +280,8 @@ def _large(folder: Path) -> tuple[TermsEntry, np.ndarray, np.ndarray]:
     return _write(folder, trees, owners[mixed], codes), trees, has
 
 
-def test_search_by_length_prefers_short_formulas(atlas: Library, encoder: Encoder, settings: IndexSettings) -> None:
-    index, lists = _opened(atlas, encoder, settings), _lists(atlas)
+def test_search_by_length_prefers_short_formulas(atlas: Library, encoder: Encoder) -> None:
+    index, lists = _opened(atlas, encoder), _lists(atlas)
     codes = np.array(sorted(lists, key=lambda code: -len(lists[code]))[:9], np.uint32)
     scores, trees = index.search(codes, np.ones(9, np.float32), 10**6)
     nodes = np.diff(index.get_operators(trees).offsets)
@@ -308,9 +291,9 @@ def test_search_by_length_prefers_short_formulas(atlas: Library, encoder: Encode
     assert scores.tolist() == pytest.approx([expected[tree] for tree in trees.tolist()], rel=1e-4)
 
 
-def test_search_tells_more_trees_apart_than_16_bits_can(tmp_path: Path, settings: IndexSettings) -> None:
+def test_search_tells_more_trees_apart_than_16_bits_can(tmp_path: Path) -> None:
     entry, trees, has = _large(tmp_path)
-    index = TermIndex.open(tmp_path, [entry], trees, settings)
+    index = TermIndex.open(tmp_path, [entry], trees)
     assert index is not None
     codes = np.arange(0, 280, 7, dtype=np.uint32)
     np.testing.assert_array_equal(index.count_frequencies(codes), has.sum(axis=0))
@@ -323,7 +306,7 @@ def test_search_tells_more_trees_apart_than_16_bits_can(tmp_path: Path, settings
     np.testing.assert_array_equal(index.search(codes[-1:], weights[-1:], 900)[1], trees[has[:, -1]][:900])  # all equal
 
 
-def test_merged_segment_has_the_live_trees(tmp_path: Path, settings: IndexSettings) -> None:
+def test_merged_segment_has_the_live_trees(tmp_path: Path) -> None:
     entry, trees, has = _large(tmp_path)
     codes = np.array([7, 7, 9], np.uint32)
     late = _write(tmp_path, np.array([0, 10**6]), np.array([0, 1, 1]), codes)
@@ -332,7 +315,7 @@ def test_merged_segment_has_the_live_trees(tmp_path: Path, settings: IndexSettin
     assert merged is not None
     segment = open_segment(tmp_path, merged)
     np.testing.assert_array_equal(segment.trees, live)
-    index = TermIndex([segment], live, settings)
+    index = TermIndex([segment], live)
     expected = has[::3].sum(axis=0)[1] + 2, 1
     assert tuple(index.count_frequencies(np.array([7, 9], np.uint32)).tolist()) == expected
     scores, found = index.search(np.array([77], np.uint32), np.ones(1, np.float32), 10**6)
@@ -342,13 +325,13 @@ def test_merged_segment_has_the_live_trees(tmp_path: Path, settings: IndexSettin
     assert [operators.to_json(tree) for tree in range(4)] == ["v:y", "v:y", "v:x", "v:x"]
 
 
-def test_lists_with_impossible_rows_raise_corrupt_data(tmp_path: Path, settings: IndexSettings) -> None:
+def test_lists_with_impossible_rows_raise_corrupt_data(tmp_path: Path) -> None:
     entry = _write(tmp_path, np.array([3, 5]), np.array([1]), np.array([7], np.uint32))
     whole = (tmp_path / entry.file).read_bytes()
     header = json.loads(whole[8 : (start := 8 + int.from_bytes(whole[:8], "little"))])
     row = start + header["postings.one.entries"]["data_offsets"][0]
     (tmp_path / entry.file).write_bytes(whole[:row] + bytes([whole[row] | 2]) + whole[row + 1 :])
-    index = TermIndex.open(tmp_path, [entry], np.array([3, 5]), settings)
+    index = TermIndex.open(tmp_path, [entry], np.array([3, 5]))
     assert index is not None
     with pytest.raises(CorruptData, match="run `eqkin index --rebuild`"):
         index.search(np.array([7], np.uint32), np.ones(1, np.float32), 3)
@@ -370,7 +353,7 @@ def test_index_has_the_operator_trees_of_all_equations(library: Library, encoder
     update_index(library, encoder, settings=IndexSettings(step_trees=4, max_segment_trees=8))
     library.add(write_note(notes, 9, 3))
     update_index(library, encoder)
-    index = _opened(library, encoder, IndexSettings())
+    index = _opened(library, encoder)
     trees = np.random.default_rng(1).permutation(index.trees)
     found, expected = index.get_operators(trees), parse_operators(library.get_trees(trees))
     assert [found.to_json(at) for at in range(18)] == [expected.to_json(at) for at in range(18)]

@@ -38,23 +38,18 @@ def test_rows_of_trees_are_inverse_to_trees_of_rows(
     numbers = sorted(numbers) if in_order else numbers
     table = TreeRows(_parts(numbers, [min(cut, len(numbers)) for cut in cuts]))
     assert len(table) == len(numbers)
-    assert table.concatenate().tolist() == numbers
-    assert table.ascending == (numbers == sorted(numbers))
+    assert table.trees.tolist() == numbers
     rows = np.arange(len(numbers))[::-1]
-    assert table.get_trees(rows).tolist() == numbers[::-1]
     assert table.find_rows(np.array(numbers[::-1], np.int64)).tolist() == rows.tolist()
     assert np.flatnonzero(table.find_known(np.arange(-1, 62))).tolist() == [number + 1 for number in sorted(numbers)]
-    found, dead = table.select_live(np.array(sorted(live), np.int64))
-    assert found.tolist() == sorted(live & set(numbers))
-    assert dead.tolist() == [row for row, number in enumerate(numbers) if number not in live]
+    assert table.select_live(np.array(sorted(live), np.int64)).tolist() == sorted(live & set(numbers))
 
 
 @pytest.mark.parametrize("parts", [[], [[]], [[], [3], []]])
 def test_empty_segments_have_no_rows(parts: list[list[int]]) -> None:
     table = TreeRows([np.array(part, np.int64) for part in parts])
-    assert table.ascending
-    assert table.find_known(np.arange(5)).tolist() == [number in table.concatenate() for number in range(5)]
-    assert table.find_rows(table.concatenate()).tolist() == list(range(len(table)))
+    assert table.find_known(np.arange(5)).tolist() == [number in table.trees for number in range(5)]
+    assert table.find_rows(table.trees).tolist() == list(range(len(table)))
 
 
 def _interrupt(call: Callable[[], None], name: str, line: int) -> bool:

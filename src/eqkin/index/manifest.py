@@ -39,7 +39,6 @@ class IndexSettings:
     max_flat_vectors: int = 20_000  # up to this many, a query is compared with every vector
     max_compared_trees: int = 10_000  # allowed trees up to which a query is compared with each of them
     compared_vectors: int = 6_000  # with which a query is compared otherwise: the nearest by their binary codes
-    max_dense_scores: int = 8_000_000  # equations up to which term search scores each; of more, only those with a term
     step_trees: int = 4_096  # embedded, or counted, between two looks at the clock
     max_segment_trees: int = 500_000  # in one file
     max_segment_postings: int = 16_000_000  # in one file; sorting them takes about 400 MB

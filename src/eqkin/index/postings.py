@@ -13,14 +13,26 @@ needs only the other bits and a value. Numbers of a few bits follow one another 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+import threading
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.index import kernels
+from eqkin.index.kernels import (
+    COUNT,
+    COUNT_BITS,
+    SIZE,
+    SIZE_BITS,
+    STEP,
+    TERM,
+    WIDTH_BITS,
+    WINDOW,
+    CodeTable,
+    PostingArrays,
+)
 from eqkin.storage.segments import Array
 from eqkin.trees.operators import accumulate, gather_rows
 
@@ -28,6 +40,8 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.uint32]
 Bytes = npt.NDArray[np.uint8]
+Rows = npt.NDArray[np.int32]
+FoundLists = Integers  # (lists, 6), see `kernels.find_lists`
 
 POSTING_ARRAYS = {
     "one.sizes": "U16",
@@ -45,20 +59,17 @@ POSTING_ARRAYS = {
 MAX_ROWS = 1 << 28
 _CODE_BITS = 32
 _BUCKET_ENTRIES = 8  # on average
-_WINDOW = 8  # bytes that are read for a number of a few bits
-_SIZE_BITS, _WIDTH_BITS, _COUNT_BITS = 11, 5, 4  # of an entry for few rows
-_CACHED_LISTS = 1_024  # of many rows, of each segment
-_STEP = 255  # a byte that stands for a part of a difference
+_FEW_BITS = SIZE_BITS + WIDTH_BITS + COUNT_BITS
 
 
 def pack_bits(values: npt.NDArray[Any], widths: npt.NDArray[Any] | int) -> Bytes:
     """Return numbers with the given numbers of bits each, at most 57."""
     ends = np.cumsum(np.broadcast_to(np.asarray(widths, np.int64), values.shape))
     start = ends - widths
-    data = np.zeros((int(ends[-1]) + 7 >> 3 if len(ends) else 0) + _WINDOW, np.uint8)
+    data = np.zeros((int(ends[-1]) + 7 >> 3 if len(ends) else 0) + WINDOW, np.uint8)
     shifted = values.astype(np.uint64) << (start & 7).astype(np.uint64)
     at = start >> 3
-    for step in range(_WINDOW):
+    for step in range(WINDOW):
         part = shifted.astype(np.uint8)
         np.add.at(data, at + step, part)
         shifted >>= np.uint64(8)
@@ -67,113 +78,49 @@ def pack_bits(values: npt.NDArray[Any], widths: npt.NDArray[Any] | int) -> Bytes
     return data
 
 
-def open_windows(data: Bytes) -> npt.NDArray[np.uint64]:
-    """Return the 64 bits that begin at each byte, as a view."""
-    return np.ndarray(max(len(data) - _WINDOW + 1, 0), "<u8", data, strides=(1,))
+def build_table(codes: Codes, values: npt.NDArray[Any], value_bits: int) -> tuple[npt.NDArray[np.uint16], Bytes]:
+    """Return the number of entries of each bucket of a table, and its entries; a code may occur several times."""
+    bits = max(len(codes) // _BUCKET_ENTRIES, 1).bit_length() - 1
+    numbers = codes.astype(np.int64)
+    while (sizes := np.bincount(numbers >> _CODE_BITS - bits, minlength=1 << bits)).max() >= 1 << 16:
+        bits += 1
+    rest = _CODE_BITS - bits
+    entries = (numbers & (1 << rest) - 1) << value_bits | values
+    return sizes.astype(np.uint16), pack_bits(entries, rest + value_bits)
 
 
-def read_bits(windows: npt.NDArray[np.uint64], starts: Integers, masks: npt.NDArray[np.uint64] | np.uint64) -> Integers:
-    """Return the numbers that begin at some bits, given ones for their bits; raises `IndexError`."""
-    numbers = windows[starts >> 3]
-    numbers >>= (starts & 7).view(np.uint64)
-    numbers &= masks
-    read: Integers = numbers.view(np.int64)
-    return read
+def open_table(sizes: npt.NDArray[np.uint16], entries: Bytes, value_bits: int) -> CodeTable:
+    """Return a table that kernels can read; raises `ValueError` if it has not as many entries as its buckets say."""
+    buckets, starts = len(sizes), accumulate(sizes)
+    rest_bits = _CODE_BITS + 1 - buckets.bit_length()
+    bits = int(starts[-1]) * (rest_bits + value_bits)
+    if not 0 < buckets <= 1 << 30 or buckets & buckets - 1 or len(entries) != (bits + 7 >> 3) + WINDOW:
+        raise ValueError("a table of codes is not complete")
+    return CodeTable(_freeze(starts, np.int64), _freeze(entries, np.uint8), rest_bits, value_bits)
 
 
-@dataclass(frozen=True)
-class CodeTable:
-    """Codes in ascending order, each with a value."""
-
-    sizes: npt.NDArray[np.uint16]  # (buckets,) number of entries
-    entries: Bytes  # values and the last bits of codes
-    value_bits: int
-
-    @classmethod
-    def build(cls, codes: Codes, values: npt.NDArray[Any], value_bits: int) -> CodeTable:
-        """Make a table; a code may occur several times."""
-        bits = max(len(codes) // _BUCKET_ENTRIES, 1).bit_length() - 1
-        numbers = codes.astype(np.int64)
-        while (sizes := np.bincount(numbers >> _CODE_BITS - bits, minlength=1 << bits)).max() >= 1 << 16:
-            bits += 1
-        rest = _CODE_BITS - bits
-        entries = (numbers & (1 << rest) - 1) << value_bits | values
-        return cls(sizes.astype(np.uint16), pack_bits(entries, rest + value_bits), value_bits)
-
-    @cached_property
-    def starts(self) -> Integers:
-        """The first entry of each bucket, and the number of entries: (buckets + 1,)."""
-        return accumulate(self.sizes)
-
-    @cached_property
-    def rest_bits(self) -> int:
-        """Bits of a code that its entry has."""
-        return _CODE_BITS + 1 - len(self.sizes).bit_length()
-
-    def is_valid(self) -> bool:
-        """Return whether there are as many entries as the buckets have."""
-        buckets, bits = len(self.sizes), int(self.starts[-1]) * (self.rest_bits + self.value_bits)
-        return 0 < buckets <= 1 << 30 and buckets & buckets - 1 == 0 and len(self.entries) == (bits + 7 >> 3) + _WINDOW
-
-    def find(self, codes: Codes) -> tuple[Integers, Integers, Integers, Integers]:
-        """Look up codes.
-
-        Returns:
-            The bucket of each code; entries from the first of its bucket on, (codes, entries); the positions of entries
-            with the codes in it.
-        """
-        numbers = codes.astype(np.int64)
-        buckets = numbers >> self.rest_bits
-        sizes = self.sizes[buckets]
-        at = self.starts[buckets][:, None] + np.arange(int(sizes.max(initial=0)))
-        entries = self._read(np.minimum(at, self.starts[-1] - 1, out=at))
-        numbers &= (1 << self.rest_bits) - 1
-        term, place = np.nonzero(entries >> self.value_bits == numbers[:, None])
-        own = place < sizes[term]  # not in the next bucket
-        return buckets, entries, term[own], place[own]
-
-    def read_all(self) -> tuple[Codes, Integers]:
-        """Return all codes and values."""
-        entries = self._read(np.arange(int(self.starts[-1])))
-        leading = np.repeat(np.arange(len(self.sizes)) << self.rest_bits, self.sizes)
-        return (leading | entries >> self.value_bits).astype(np.uint32), entries & (1 << self.value_bits) - 1
-
-    def _read(self, at: Integers) -> Integers:
-        return read_bits(self._windows, at * self._width, self._mask)
-
-    @cached_property
-    def _width(self) -> int:
-        return self.rest_bits + self.value_bits
-
-    @cached_property
-    def _mask(self) -> np.uint64:
-        return np.uint64((1 << self._width) - 1)
-
-    @cached_property
-    def _windows(self) -> npt.NDArray[np.uint64]:
-        return open_windows(self.entries)
+def _freeze(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return an array as kernels take it: read-only, in order and aligned."""
+    view = np.require(array, dtype, ("C", "A")).view()
+    view.flags.writeable = False
+    return view
 
 
-@dataclass(frozen=True)
-class FoundLists:
-    """Lists of some terms. A term is given by its position among those that were looked up."""
+class _Room(threading.local):
+    """Arrays that a thread uses again for each search: to get memory from the system takes longer than to search."""
 
-    one_term: Integers
-    one_row: Integers
-    few_term: Integers
-    few_start: Integers  # first bit
-    few_value: Integers  # of the table's entry: rows less one, width, occurrences less one
-    few_size: Integers
-    many: Sequence[tuple[int, int]]  # term, number of the list
+    def __init__(self) -> None:
+        self.clear(0)
 
-    def select(self, is_wanted: npt.NDArray[np.bool_]) -> FoundLists:
-        """Return the lists of some terms."""
-        one, few = np.flatnonzero(is_wanted[self.one_term]), np.flatnonzero(is_wanted[self.few_term])
-        return FoundLists(
-            *(self.one_term[one], self.one_row[one]),
-            *(self.few_term[few], self.few_start[few], self.few_value[few], self.few_size[few]),
-            [(term, number) for term, number in self.many if is_wanted[term]],
-        )
+    def clear(self, n_rows: int) -> None:
+        """Make room for a number of rows."""
+        self.scores: Floats = np.zeros(n_rows, np.float32)
+        self.rows: Rows = np.empty(n_rows + 1, np.int32)
+        self.buffer: Rows = np.empty(n_rows + 1, np.int32)
+        self.sums: Floats = np.empty(n_rows + 1, np.float32)
+
+
+_ROOM = _Room()
 
 
 class PostingLists:
@@ -182,148 +129,93 @@ class PostingLists:
     Args:
         arrays: What `encode_postings` made, by the names of `POSTING_ARRAYS`.
         n_rows: The number of rows.
+
+    Raises:
+        ValueError: The arrays do not fit one another; rows are checked when they are read.
     """
 
     def __init__(self, arrays: Mapping[str, Array], n_rows: int) -> None:
-        self.n_rows = n_rows
-        self._one = CodeTable(arrays["one.sizes"], arrays["one.entries"], n_rows.bit_length())
-        self._few = CodeTable(arrays["few.sizes"], arrays["few.entries"], _SIZE_BITS + _WIDTH_BITS + _COUNT_BITS)
-        self._few_starts, self._gaps = arrays["few.starts"], open_windows(arrays["few.gaps"])
-        self._codes, self._counts, self._sizes = (arrays[f"many.{name}"] for name in ("codes", "counts", "sizes"))
-        self._ends, self._data = arrays["many.ends"], arrays["many.data"]
-        self._read_many = lru_cache(_CACHED_LISTS)(self._decode_many)
-
-    def is_valid(self) -> bool:
-        """Return whether the arrays fit one another; rows are checked when they are read."""
-        return (
-            self._one.is_valid()
-            and self._few.is_valid()
-            and len(self._few_starts) == len(self._few.sizes)
-            and len(self._codes) == len(self._counts) == len(self._sizes) == len(self._ends)
-            and bool((self._codes[1:] >= self._codes[:-1]).all())
-            and bool((self._ends[1:] > self._ends[:-1]).all())
-            and (int(self._ends[-1]) if len(self._ends) else 0) == len(self._data)
+        codes, counts, sizes, ends, data = (
+            _freeze(arrays[f"many.{name}"], dtype)
+            for name, dtype in zip(
+                ("codes", "counts", "sizes", "ends", "data"),
+                (np.uint32, np.uint8, np.uint32, np.uint32, np.uint8),
+                strict=True,
+            )
         )
+        one = open_table(arrays["one.sizes"], arrays["one.entries"], n_rows.bit_length())
+        few = open_table(arrays["few.sizes"], arrays["few.entries"], _FEW_BITS)
+        bits, gaps = _freeze(arrays["few.starts"], np.uint32), _freeze(arrays["few.gaps"], np.uint8)
+        if (
+            len(bits) != len(few.starts) - 1
+            or not len(codes) == len(counts) == len(sizes) == len(ends)
+            or (codes[1:] < codes[:-1]).any()
+            or (ends[1:] <= ends[:-1]).any()
+            or (int(ends[-1]) if len(ends) else 0) != len(data)
+            or int(sizes.max(initial=0)) > n_rows
+        ):
+            raise ValueError("lists do not fit one another")
+        self._arrays = PostingArrays(one, few, bits, gaps, codes, counts, sizes, ends, data, n_rows)
 
     def find(self, codes: Codes) -> FoundLists:
         """Look up the lists of terms."""
-        _, entries, one, place = self._one.find(codes)
-        rows = entries[one, place] & (1 << self._one.value_bits) - 1
-        buckets, entries, term, place = self._few.find(codes)
-        bits = _measure(entries)
-        bits.cumsum(axis=1, out=bits)
-        entries &= (1 << self._few.value_bits) - 1
-        values = entries[term, place]
-        starts = self._few_starts[buckets[term]] + bits[term, place] - _measure(values)
-        bounds = zip(*(self._codes.searchsorted(codes, side).tolist() for side in ("left", "right")), strict=True)
-        many = [(at, number) for at, (first, end) in enumerate(bounds) for number in range(first, end)]
-        return FoundLists(one, rows, term, starts, values, (values & (1 << _SIZE_BITS) - 1) + 1, many)
+        arrays = self._arrays
+        entries = int(arrays.one.starts[-1] + arrays.few.starts[-1]) + len(arrays.codes)
+        found = np.empty((min(len(codes) * (1 + (1 << COUNT_BITS)), entries), 6), np.int64)
+        return found[: kernels.find_lists(arrays, codes, found)]
 
-    def count_rows(self, found: FoundLists, n_terms: int) -> Integers:
-        """Return the number of rows of each term."""
-        total = np.bincount(found.one_term, minlength=n_terms)
-        np.add.at(total, found.few_term, found.few_size)
-        for term, number in found.many:
-            total[term] += self._sizes[number]
-        return total
+    def read_rows(self, found: FoundLists) -> Rows:
+        """Return the rows of lists, one after the other; raises `ValueError` if a row does not exist."""
+        rows = np.empty(int(found[:, SIZE].sum()) + 1, np.int32)
+        _require_rows(kernels.read_rows(self._arrays, found, rows))
+        return rows[:-1]
 
-    def read_rows(self, found: FoundLists) -> tuple[Integers, Integers, Integers]:
-        """Return all postings: row, term, occurrences. Raises `ValueError` if a row does not exist."""
-        rows, term = ([part] for part in self._read_small(found))
-        count = [self._read_counts(found)]
-        for at, number in found.many:
-            rows.append(self._read_many(number).astype(np.int64))
-            term.append(np.full(len(rows[-1]), at))
-            count.append(np.full(len(rows[-1]), self._counts[number], np.int64))
-        return np.concatenate(rows), np.concatenate(term), np.concatenate(count)
+    def find_best(
+        self, found: FoundLists, weights: Floats, factors: Floats, usable: npt.NDArray[np.bool_], k: int
+    ) -> tuple[Rows, Floats]:
+        """Find rows by the weight of their terms, see `kernels.find_best`; raises `ValueError` if one is missing."""
+        if len(_ROOM.scores) < len(usable):
+            _ROOM.clear(len(usable))
+        scores, buffer, best, sums = _ROOM.scores, _ROOM.buffer, _ROOM.rows, _ROOM.sums
+        count = kernels.find_best(self._arrays, found, weights, factors, usable, k, scores, buffer, best, sums)
+        if count < 0:
+            _ROOM.clear(0)
+        _require_rows(count >= 0)
+        return best[:count].copy(), sums[:count].copy()
 
-    def add_weights(self, scores: Floats, found: FoundLists, weights: Floats) -> None:
-        """Add the weight of each term to the scores of its rows; raises `ValueError` if a row does not exist."""
-        rows, term = self._read_small(found)
-        np.add.at(scores, rows, weights[term])
-        for at, number in found.many:
-            if (bitmap := self._get_bitmap(number)) is not None:
-                scores += np.unpackbits(bitmap, count=len(scores), bitorder="little") * weights[at]
-            else:
-                np.add.at(scores, self._read_many(number), weights[at])
-
-    def count_terms(self, found: FoundLists, n_terms: int, rows: Integers) -> npt.NDArray[np.uint8]:
+    def count_terms(self, codes: Codes, rows: Integers) -> Bytes:
         """Return how often each term occurs in each of some rows, which are ascending: (terms, rows)."""
-        counts = np.zeros((n_terms, len(rows)), np.uint8)
-        if not len(rows):
-            return counts
-        (row, term), count = self._read_small(found), self._read_counts(found)
-        at = np.minimum(np.searchsorted(rows, row), len(rows) - 1)
-        same = np.flatnonzero(rows[at] == row)
-        counts[term[same], at[same]] += count[same].astype(np.uint8)
-        for at_term, number in found.many:
-            if (bitmap := self._get_bitmap(number)) is not None:
-                has = bitmap[rows >> 3] >> (rows & 7).astype(np.uint8) & np.uint8(1)
-            else:
-                some = self._read_many(number)
-                has = some.take(some.searchsorted(rows), mode="clip") == rows
-            counts[at_term] += has * self._counts[number]
+        _require_rows(not len(rows) or 0 <= rows[0] <= rows[-1] < self._arrays.n_rows)
+        found, counts = self.find(codes), np.zeros((len(codes), len(rows)), np.uint8)
+        buffer = np.empty(int(found[:, SIZE].max(initial=0)) + 1, np.int32)
+        _require_rows(kernels.count_terms(self._arrays, found, rows, buffer, counts))
         return counts
 
-    def read_all(self) -> tuple[Integers, Codes, npt.NDArray[np.uint8]]:
+    def read_all(self) -> tuple[Rows, Codes, Bytes]:
         """Return all postings: row, code, occurrences. Raises `ValueError` if a row does not exist."""
-        one, row = self._one.read_all()
-        few, values = self._few.read_all()
-        starts = accumulate(_measure(values))[:-1]
-        found = FoundLists(
-            *(np.arange(len(one)), row),
-            *(np.arange(len(few)) + len(one), starts, values, (values & (1 << _SIZE_BITS) - 1) + 1),
-            [(number + len(one) + len(few), number) for number in range(len(self._codes))],
-        )
-        rows, term, count = self.read_rows(found)
-        return rows, np.concatenate((one, few, self._codes))[term], count.astype(np.uint8)
+        codes = [self._arrays.codes.astype(np.int64)]
+        for table in (self._arrays.one, self._arrays.few):
+            codes.append(np.empty(table.starts[-1], np.int64))
+            kernels.read_codes(table, codes[-1])
+        known = np.unique(np.concatenate(codes)).astype(np.uint32)
+        found = self.find(known)
+        counts = np.repeat(found[:, COUNT].astype(np.uint8), found[:, SIZE])
+        return self.read_rows(found), np.repeat(known[found[:, TERM]], found[:, SIZE]), counts
 
-    def _read_small(self, found: FoundLists) -> tuple[Integers, Integers]:
-        """Return row and term of all postings in lists of one row and of few."""
-        sizes = found.few_size
-        width = found.few_value >> _SIZE_BITS & (1 << _WIDTH_BITS) - 1
-        before = accumulate(sizes)
-        bits = np.arange(before[-1])
-        bits *= np.repeat(width, sizes)
-        bits += np.repeat(found.few_start - before[:-1] * width, sizes)
-        gaps = read_bits(self._gaps, bits, np.repeat(((1 << width) - 1).view(np.uint64), sizes))
-        gaps += 1
-        rows = gaps.cumsum()
-        rows -= np.repeat(rows[before[:-1]] - gaps[before[:-1]] + 1, sizes)
-        rows = np.concatenate((found.one_row, rows))
-        if int(rows.max(initial=-1)) >= self.n_rows:
-            raise ValueError("a row is missing")
-        return rows, np.concatenate((found.one_term, np.repeat(found.few_term, sizes)))
 
-    def _read_counts(self, found: FoundLists) -> Integers:
-        """Return the occurrences in the postings of `_read_small`."""
-        few = np.repeat((found.few_value >> _SIZE_BITS + _WIDTH_BITS) + 1, found.few_size)
-        return np.concatenate((np.ones(len(found.one_row), np.int64), few))
+def count_rows(found: FoundLists, n_terms: int) -> Integers:
+    """Return the number of rows of each term."""
+    return np.bincount(found[:, TERM], found[:, SIZE], n_terms).astype(np.int64)
 
-    def _get_data(self, number: int) -> Bytes:
-        data: Bytes = self._data[int(self._ends[number - 1]) if number else 0 : int(self._ends[number])]
-        return data
 
-    def _get_bitmap(self, number: int) -> Bytes | None:
-        """Return the bitmap of a list of many rows; None if it is stored as differences."""
-        data = self._get_data(number)
-        return data if len(data) >= self.n_rows + 7 >> 3 else None
-
-    def _decode_many(self, number: int) -> npt.NDArray[np.int32]:
-        """Return the rows of a list of many."""
-        data, bitmap = self._get_data(number), self._get_bitmap(number)
-        if bitmap is not None:
-            rows = np.flatnonzero(np.unpackbits(bitmap, count=self.n_rows, bitorder="little"))
-        else:
-            rows = data.cumsum(dtype=np.int64)[data < _STEP] - 1
-        if len(rows) != self._sizes[number] or int(rows[-1]) >= self.n_rows:
-            raise ValueError("a row is missing")
-        return rows.astype(np.int32)
+def _require_rows(exist: bool) -> None:
+    if not exist:
+        raise ValueError("a row is missing")
 
 
 def _measure(values: Integers) -> Integers:
     """Return the number of bits of lists of few rows, given their entries."""
-    return ((values & (1 << _SIZE_BITS) - 1) + 1) * (values >> _SIZE_BITS & (1 << _WIDTH_BITS) - 1)
+    return ((values & (1 << SIZE_BITS) - 1) + 1) * (values >> SIZE_BITS & (1 << WIDTH_BITS) - 1)
 
 
 def encode_postings(
@@ -338,36 +230,36 @@ def encode_postings(
         n_rows: The number of rows.
     """
     row_bits = np.uint64(MAX_ROWS.bit_length() - 1)
-    keys = codes.astype(np.uint64) << np.uint64(_COUNT_BITS) | counts.astype(np.uint64) - np.uint64(1)
+    keys = codes.astype(np.uint64) << np.uint64(COUNT_BITS) | counts.astype(np.uint64) - np.uint64(1)
     keys <<= row_bits
     keys |= rows.astype(np.uint64)
     keys.sort()
     keys = keys[np.diff(keys, prepend=~keys[:1]) != 0]  # two terms of a row may have the same code
     heads, ordered = keys >> row_bits, (keys & np.uint64(MAX_ROWS - 1)).astype(np.int64)
     first = np.flatnonzero(np.concatenate(([True], heads[1:] != heads[:-1]))[: len(heads)])
-    code, count = (heads[first] >> np.uint64(_COUNT_BITS)).astype(np.uint32), heads[first] & np.uint64(15)
+    code, count = (heads[first] >> np.uint64(COUNT_BITS)).astype(np.uint32), heads[first] & np.uint64(15)
     gaps = np.diff(ordered, prepend=-1) - 1
     gaps[first] = ordered[first]
     size = np.diff(first, append=len(keys))
     width = np.frexp(np.maximum.reduceat(gaps, first) if len(first) else gaps)[1].astype(np.int64)
-    in_bytes = size + (np.add.reduceat((gaps + 1) // _STEP, first) if len(first) else gaps)
+    in_bytes = size + (np.add.reduceat((gaps + 1) // STEP, first) if len(first) else gaps)
     is_one = (size == 1) & (count == 0)
-    is_many = (size > 1 << _SIZE_BITS) | (8 * in_bytes <= size * width) & (size > 1)
+    is_many = (size > 1 << SIZE_BITS) | (8 * in_bytes <= size * width) & (size > 1)
     few = np.flatnonzero(~is_one & ~is_many)
-    values = size[few] - 1 | width[few] << _SIZE_BITS | count[few].astype(np.int64) << _SIZE_BITS + _WIDTH_BITS
-    one = CodeTable.build(code[is_one], ordered[first[is_one]], n_rows.bit_length())
-    table = CodeTable.build(code[few], values, _SIZE_BITS + _WIDTH_BITS + _COUNT_BITS)
+    values = size[few] - 1 | width[few] << SIZE_BITS | count[few].astype(np.int64) << SIZE_BITS + WIDTH_BITS
+    one = build_table(code[is_one], ordered[first[is_one]], n_rows.bit_length())
+    sizes, entries = build_table(code[few], values, _FEW_BITS)
     in_few, _ = gather_rows(np.append(first, len(keys)), few)
     many = np.flatnonzero(is_many)
     data = [np.zeros(0, np.uint8)]
     for start, end in zip(first[many].tolist(), (first + size)[many].tolist(), strict=True):
         data.append(_encode_many(gaps[start:end] + 1, n_rows))
     return {
-        "one.sizes": one.sizes,
-        "one.entries": one.entries,
-        "few.sizes": table.sizes,
-        "few.entries": table.entries,
-        "few.starts": accumulate(_measure(values))[table.starts[:-1]].astype(np.uint32),
+        "one.sizes": one[0],
+        "one.entries": one[1],
+        "few.sizes": sizes,
+        "few.entries": entries,
+        "few.starts": accumulate(_measure(values))[accumulate(sizes)[:-1]].astype(np.uint32),
         "few.gaps": pack_bits(gaps[in_few], np.repeat(width[few], size[few])),
         "many.codes": code[many],
         "many.counts": count[many].astype(np.uint8) + np.uint8(1),
@@ -379,12 +271,12 @@ def encode_postings(
 
 def _encode_many(differences: Integers, n_rows: int) -> Bytes:
     """Return bytes for differences of rows, the first of which is counted from -1; or a bitmap if it is not longer."""
-    steps, rest = np.divmod(differences, _STEP)
+    steps, rest = np.divmod(differences, STEP)
     ends = np.cumsum(steps + 1)
     if int(ends[-1]) >= n_rows + 7 >> 3:
         has = np.zeros(n_rows, bool)
         has[np.cumsum(differences) - 1] = True
         return np.packbits(has, bitorder="little")
-    data = np.full(int(ends[-1]), _STEP, np.uint8)
+    data = np.full(int(ends[-1]), STEP, np.uint8)
     data[ends - 1] = rest
     return data

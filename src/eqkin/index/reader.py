@@ -40,14 +40,12 @@ class VectorIndex:
         self._codes = BinaryCodes(self._files) if len(self._files) > settings.max_flat_vectors else None
         # of the same state; None: there are none yet, or of another scheme
         entries = manifest.terms
-        self.terms: TermIndex | None = (
-            None if entries is None else TermIndex.open(self._folder, entries, live, settings)
-        )
-        self.trees: Integers
-        self.trees, dead = self._files.rows.select_live(live)  # ascending
-        self._alive = np.ones(len(self._files), bool) if len(dead) else None  # rows that may be found; None: all
-        if self._alive is not None:
-            self._alive[dead] = False
+        self.terms: TermIndex | None = None if entries is None else TermIndex.open(self._folder, entries, live)
+        self.trees: Integers = self._files.rows.select_live(live)  # ascending
+        self._alive = None  # rows that may be found; None: all
+        if len(self.trees) < len(self._files):
+            self._alive = np.zeros(len(self._files), bool)
+            self._alive[self._files.rows.find_rows(self.trees)] = True
         self.missing: int = len(live) - len(self.trees)  # equations that have no vector yet
 
     @classmethod
@@ -129,7 +127,7 @@ class VectorIndex:
             best = min(limit, cosines.shape[1])
             hits = np.argpartition(-cosines, best - 1, axis=1)[:, :best] if best else np.zeros((len(part), 0), np.int64)
             values = np.take_along_axis(cosines, hits, axis=1)
-            numbers = self._files.rows.get_trees((hits if chosen is None else chosen[hits]).ravel()).reshape(hits.shape)
+            numbers = self._files.trees[hits if chosen is None else chosen[hits]]
             order = np.lexsort((numbers, -values), axis=1)  # equal ones by tree
             similarities[part, :best] = np.clip(np.take_along_axis(values, order, axis=1), -1, 1)
             trees[part, :best] = np.take_along_axis(numbers, order, axis=1)

@@ -11,14 +11,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.index import kernels
 from eqkin.index.vectors import Floats, Integers, VectorFiles
 from eqkin.limits import check_cancelled
 
 _MIN_BITS = 128
 _WORD_BITS = 64
 _SAMPLED_VECTORS = 20_000  # whose mean is subtracted
-_MAX_SORTED = 100_000  # distances; of more, a sample is sorted
-_SAMPLE_STRIDE = 37  # one distance of this many is sampled to guess which are among the lowest
 
 
 class BinaryCodes:
@@ -48,18 +47,11 @@ class BinaryCodes:
             usable: which rows may be returned; by default all.
         """
         check_cancelled()  # a paper has thousands of queries
-        distance = np.zeros(self._words.shape[1], np.uint16)
-        for words, word in zip(self._words, self._encode(query[None])[0], strict=True):
-            distance += np.bitwise_count(words ^ word)
-        if usable is not None:
-            distance[~usable] = np.iinfo(np.uint16).max
-        most = np.iinfo(np.uint16).max - 1
-        sample = np.sort(distance[:: _SAMPLE_STRIDE if len(distance) > _MAX_SORTED else 1])
-        place = count * len(sample) // max(len(distance), 1)
-        found = np.flatnonzero(distance <= (min(int(sample[place]), most) if place < len(sample) else most))
-        if len(found) < count // 2 and count <= len(distance):  # the guess was too low
-            found = np.flatnonzero(distance <= min(int(np.partition(distance, count - 1)[count - 1]), most))
-        return found
+        n_rows = self._words.shape[1]
+        distance, rows = np.zeros(n_rows, np.uint16), np.empty(n_rows, np.int64)
+        chosen = np.zeros(0, bool) if usable is None else usable
+        found = kernels.find_near_codes(self._words, self._encode(query[None])[0], count, chosen, distance, rows)
+        return rows[:found]
 
     def _encode(self, vectors: Floats) -> npt.NDArray[np.uint64]:
         """Return the codes of vectors, (vectors, words)."""

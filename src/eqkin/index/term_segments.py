@@ -122,7 +122,6 @@ class TermSegment:
             if (
                 not len(self.norms) == len(self.operators) == len(self.trees)
                 or (self.trees[1:] <= self.trees[:-1]).any()
-                or not self.lists.is_valid()
                 or not self.operators.is_valid()
             ):
                 raise ValueError("lists do not fit trees")

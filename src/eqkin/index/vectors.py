@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData
+from eqkin.index import kernels
 from eqkin.index.manifest import REBUILD_HINT, SETTINGS, IndexSettings
 from eqkin.storage.segments import Array, SegmentEntry, open_arrays, write_arrays
 
@@ -40,6 +41,7 @@ _MAX_CENTRES = 256  # of a new segment; a merged one has those of all its parts
 _CENTRE_ITERATIONS = 4
 _MAX_CODE = 127
 _MIN_LENGTH = 1e-9  # of a vector whose square is not too small for 32 bits
+_ROW_BITS = 32  # of the number of a row in all segments
 _MAX_SORTED = 10_000  # wanted trees; more are looked up in a table instead of sorted
 
 
@@ -92,41 +94,24 @@ def has_repeats(trees: Integers) -> bool:
 class TreeRows:
     """The tree of each row of several segments, one after the other, and the row of each tree.
 
-    Trees are usually ascending throughout, since a later segment has higher numbers; then no memory is needed beyond
-    the mapped files. Where a damaged segment was written again they are not, and a sorted table is kept.
+    Trees are usually ascending throughout, since a later segment has higher numbers. Where a damaged segment was
+    written again they are not, and a sorted table is kept.
     """
 
     def __init__(self, parts: Sequence[Integers]) -> None:
-        self.parts: list[Integers] = list(parts)
-        self.starts: Integers = np.cumsum([0, *map(len, self.parts)])
-        filled = [number for number, part in enumerate(self.parts) if len(part)]
-        self._filled = np.array(filled, np.int64)
-        self._first = np.array([self.parts[number][0] for number in filled], np.int64)
-        last = np.array([self.parts[number][-1] for number in filled], np.int64)
-        rising = all(bool((part[1:] > part[:-1]).all()) for part in self.parts)
-        self.ascending: bool = rising and bool((self._first[1:] > last[:-1]).all())
-        self._table: tuple[Integers, Integers] | None = None
-        if not self.ascending:
-            order = np.argsort(self.concatenate(), kind="stable")
-            self._table = self.concatenate()[order], order
+        self.starts: Integers = np.cumsum([0, *map(len, parts)])
+        self.trees: Integers = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
+        self._sorted, self._order, self._ranks = self.trees, None, None  # None: the order of rows
+        if not (self.trees[1:] > self.trees[:-1]).all():
+            self._order = np.argsort(self.trees, kind="stable")
+            self._sorted, self._ranks = self.trees[self._order], np.argsort(self._order)
 
     def __len__(self) -> int:
-        return int(self.starts[-1])
-
-    def concatenate(self) -> Integers:
-        """Return the trees of all rows."""
-        return self.parts[0] if len(self.parts) == 1 else np.concatenate([np.zeros(0, np.int64), *self.parts])
-
-    def get_trees(self, rows: Integers) -> Integers:
-        """Return the trees of some rows."""
-        found = np.empty(len(rows), np.int64)
-        for number, inside, places in self.iter_parts(rows):
-            found[places] = self.parts[number][inside]
-        return found
+        return len(self.trees)
 
     def iter_parts(self, rows: Integers) -> Iterator[tuple[int, Integers, slice | Integers]]:
         """Yield the segments that have some of the rows: number, rows within it, places in `rows`."""
-        if len(self.parts) == 1:
+        if len(self.starts) == 2:
             yield 0, rows, slice(None)
             return
         ascending = bool((rows[1:] >= rows[:-1]).all())
@@ -141,41 +126,31 @@ class TreeRows:
             if len(inside):
                 yield number, inside, places
 
+    def sort_by_score(self, rows: Integers, scores: Floats) -> tuple[Floats, Integers]:
+        """Return scores, which are not negative, from the highest to the lowest, equal ones by tree; and the trees."""
+        keys = (np.iinfo(np.int32).max - scores.view(np.int32)).astype(np.int64) << _ROW_BITS
+        keys |= rows if self._ranks is None else self._ranks[rows]
+        keys.sort()
+        bits = np.iinfo(np.int32).max - (keys >> _ROW_BITS)
+        return bits.astype(np.int32).view(np.float32), self._sorted[keys & (1 << _ROW_BITS) - 1]
+
     def find_rows(self, trees: Integers) -> Integers:
         """Return the rows of trees, all of which must be there."""
-        if self._table is not None:
-            known, order = self._table
-            return order[np.searchsorted(known, trees)]
-        owner = np.searchsorted(self._first, trees, "right") - 1
-        found = np.empty(len(trees), np.int64)
-        for number in np.unique(owner):
-            here, part = owner == number, self._filled[number]
-            found[here] = np.searchsorted(self.parts[part], trees[here]) + self.starts[part]
-        return found
+        found: Integers = np.searchsorted(self._sorted, trees)
+        return found if self._order is None else self._order[found]
 
     def find_known(self, trees: Integers) -> npt.NDArray[np.bool_]:
         """Return which trees are there."""
-        if self._table is not None:
-            return find_members(trees, self._table[0])
-        owner = np.searchsorted(self._first, trees, "right") - 1
-        found = np.zeros(len(trees), bool)
-        for number in np.unique(owner[owner >= 0]):
-            here = owner == number
-            found[here] = find_members(trees[here], self.parts[self._filled[number]])
-        return found
+        return find_members(trees, self._sorted)
 
-    def select_live(self, live: Integers) -> tuple[Integers, Integers]:
-        """Return the trees that are in `live`, ascending, and the rows of all others.
-
-        The first are `live` itself if they are equal: then all parts of an index share one array.
-        """
-        trees = self.concatenate()
-        if np.array_equal(trees, live):
-            return live, np.zeros(0, np.int64)
-        used = np.isin(trees, live)
-        dead = np.flatnonzero(~used)
-        found = trees[used] if self.ascending else np.unique(trees[used])
-        return live if len(found) == len(live) else found, dead
+    def select_live(self, live: Integers) -> Integers:
+        """Return the trees that are in `live`, ascending; `live` itself if they are equal, to share one array."""
+        if np.array_equal(self.trees, live):
+            self.trees = self._sorted = live
+            return live
+        found = self._sorted[find_members(self._sorted, live)]
+        found = found[np.diff(found, prepend=-1) > 0]
+        return live if len(found) == len(live) else found
 
 
 def train_centroids(vectors: Floats, count: int, iterations: int) -> Floats:
@@ -233,15 +208,11 @@ class VectorSegment:
 
     def compute_cosines(self, queries: Floats, rows: Integers | None = None) -> Floats:
         """Return the dot products of queries and the vectors of some rows, or of all: (queries, rows)."""
-        count, shared = len(self.trees) if rows is None else len(rows), queries @ self.centres.T
-        cosines = np.empty((len(queries), count), np.float32)
-        for at in range(0, count, _CACHED_VECTORS):
-            block = slice(at, at + _CACHED_VECTORS)
-            codes = self.codes[block] if rows is None else self.codes.take(rows[block], axis=0)
-            np.matmul(queries, codes.astype(np.float32).T, out=cosines[:, block])
-        chosen = slice(None) if rows is None else rows
+        chosen = np.arange(len(self.trees)) if rows is None else np.ascontiguousarray(rows)
+        cosines = np.empty((len(queries), len(chosen)), np.float32)
+        kernels.multiply_codes(self.codes, chosen, np.ascontiguousarray(queries), cosines)
         cosines *= self.scale[chosen].astype(np.float32)
-        cosines += shared.take(self.cell[chosen], axis=1)
+        cosines += (queries @ self.centres.T).take(self.cell[chosen], axis=1)
         return cosines
 
 
@@ -283,8 +254,8 @@ class VectorFiles:
 
     @property
     def trees(self) -> Integers:
-        """The trees of all rows; a new array for each call if there are several segments."""
-        return self.rows.concatenate()
+        """The trees of all rows."""
+        return self.rows.trees
 
     def take(self, rows: Integers) -> Floats:
         """Return the vectors of some rows."""

@@ -108,6 +108,8 @@ class LocalSnapshot:
         if terms is None:
             return np.zeros(0, np.float32), np.zeros(0, np.int64)
         sums, trees = terms.search(codes, weights, k, self._get_allowed(filters), by_length=True)
+        if terms.trees is self._index.trees:
+            return sums, trees
         known = find_members(trees, self._index.trees)
         return sums[known], trees[known]
 
