@@ -66,6 +66,7 @@ class CandidateSet:
         self.vectors: Floats = vectors
         self.text_scores: dict[int, float] = text_scores
         self.keys: Keys = np.array([ref.key for ref in refs], np.int64)  # of those ranked by all features
+        self.matches = np.zeros(0, np.uint8)  # of those with a query that has wildcards, see `Pattern.match`
         self._rest = rest or (self.keys[:0], vectors[:0])
         self._snapshot = snapshot
         self._operators: OperatorForest | None = None  # of those ranked by all features

@@ -20,7 +20,7 @@ from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
 from eqkin.search.deduplicate import deduplicate, keep_best_of_display, limit_per_paper, put_same_first
-from eqkin.search.explain import explain_hits, mark_mathml
+from eqkin.search.explain import Explanation, explain_hits, mark_mathml
 from eqkin.search.facets import FACETS, count_facets, drop_facet_filters, find_best_per_field
 from eqkin.search.features import extract_query
 from eqkin.search.local import LocalBackend, get_folder
@@ -55,6 +55,7 @@ _SLOW_SECONDS = 1.0  # a cached result that took longer
 _SLOW_LIFETIME_FACTOR = 20.0  # stays valid this many times as long, even if the collection changes
 _MAX_CACHED_MAPS = 4
 _MAX_BEST_FIELDS = 10  # fields whose best hit is shown
+_PATTERN_RELATIONS = ("", "contains", "same")  # by what `Pattern.match` returns
 _MAX_CACHED_POOLS = 64  # candidates of queries, for facets that do not depend on what is chosen of them
 _MAX_CACHED_QUERIES = 256  # that were read and embedded
 _MAX_CACHED_ANSWERS = 128
@@ -451,11 +452,14 @@ def _build_short_hits(
 def _explain(
     query: QueryFeatures, candidates: CandidateSet, hits: Sequence[tuple[Candidate, Hit]], parts: bool
 ) -> list[tuple[Candidate, Hit]]:
-    rows = [candidate.row for candidate, _ in hits]
+    known = () if parts else candidates.matches.tolist()  # whether a query with wildcards matches
+    rows = [candidate.row for candidate, _ in hits if candidate.row >= len(known)]
     trees = [candidates.get_node(row) for row in rows]
     reasons = explain_hits(query.root, query.operators, trees, candidates.get_operators(rows), parts=parts)
+    by_row = dict(zip(rows, reasons, strict=True))
     explained = []
-    for (candidate, hit), why in zip(hits, reasons, strict=True):
+    for candidate, hit in hits:
+        why = by_row.get(candidate.row) or Explanation(_PATTERN_RELATIONS[known[candidate.row]])
         details = {name: getattr(why, name) for name in ("pairings", "marked", "renaming", "bindings", "changes")}
         relation = why.relation or ("weak" if hit.score < WEAK_SCORE else "similar")
         explained.append((candidate, replace(hit, relation=relation, **details)))

@@ -60,7 +60,8 @@ def rerank(
         similarities = combine_similarities(formula, *candidates.compare_terms(query.formula), cosines)
         relevance = weight_similarities(similarities, formula.known)
         if query.pattern is not None:
-            relevance = rank_matches_first(relevance, query.pattern, candidates.operators, range(len(candidates)))
+            candidates.matches = query.pattern.match(candidates.operators)
+            relevance = rank_matches_first(relevance, candidates.matches)
     text_scores = candidates.get_text_scores(candidates.keys)
     scores = combine_scores(relevance.astype(np.float64), text_scores, formula=query is not None, text=text)
     if named:

@@ -98,8 +98,9 @@ def iter_run_lines(topics: EncodedFormulas, formulas: EncodedFormulas, tag: str 
             found = next(rows)
             if topic in topics.patterns:
                 best = np.argsort(-found, kind="stable")[:_MATCHED_FORMULAS].tolist()
-                operators = parse_operators(formulas.forest.select(best))
-                found = rank_matches_first(found, topics.patterns[topic], operators, best)
+                matches = np.zeros(len(found), np.uint8)
+                matches[best] = topics.patterns[topic].match(parse_operators(formulas.forest.select(best)))
+                found = rank_matches_first(found, matches)
             scores[: len(found)] = found
         order = np.argsort(-scores, kind="stable")
         for rank, number in enumerate(order.tolist(), 1):

@@ -7,7 +7,6 @@ operator trees, and for all else each wildcard is replaced by a letter that only
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from itertools import chain, count
 
 import numpy as np
@@ -94,15 +93,6 @@ def replace_wildcards(forest: Forest) -> Forest:
     return builder.build()
 
 
-def rank_matches_first(scores: Scores, pattern: Pattern, operators: OperatorForest, chosen: Iterable[int]) -> Scores:
-    """Change scores in [0, 1] so that matches come first: of whole formulas, then of parts, then the rest.
-
-    Args:
-        scores: Of all formulas.
-        pattern: Of a query with wildcards.
-        operators: Operator trees of the chosen formulas.
-        chosen: Numbers of the formulas to match, in the order of their trees; the others count as not matching.
-    """
-    raised = (scores / 3).astype(np.float32)
-    raised[list(chosen)] += pattern.match(operators) / np.float32(3)
-    return raised
+def rank_matches_first(scores: Scores, matches: npt.NDArray[np.uint8]) -> Scores:
+    """Change scores in [0, 1] so that what `Pattern.match` found comes first: whole formulas, then parts."""
+    return (scores / 3).astype(np.float32) + matches / np.float32(3)
