@@ -95,4 +95,6 @@ def replace_wildcards(forest: Forest) -> Forest:
 
 def rank_matches_first(scores: Scores, matches: npt.NDArray[np.uint8]) -> Scores:
     """Change scores in [0, 1] so that what `Pattern.match` found comes first: whole formulas, then parts."""
-    return (scores / 3).astype(np.float32) + matches / np.float32(3)
+    raised = (scores / 3).astype(np.float32)
+    raised += matches / np.float32(3)
+    return raised
