@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from eqkin.encoder.architecture import MIX
 from eqkin.encoder.model import DESCRIPTION_FILE, Model
-from eqkin.encoder.numpy_network import Floats, NumpyMixNetwork, NumpySumNetwork
+from eqkin.encoder.numpy_network import Floats, NumpyNetwork
 from eqkin.errors import BadInput, CorruptData
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import iter_blocks
@@ -46,8 +45,7 @@ class Encoder:
 
     def __init__(self, model: Model, network: Network | None = None) -> None:
         self.model = model
-        numpy_network = NumpyMixNetwork if model.architecture.kind == MIX else NumpySumNetwork
-        self._network: Network = network or numpy_network(model)
+        self._network: Network = network or NumpyNetwork(model)
         self._converter: Converter | None = None
         self._converting = threading.Lock()
 

@@ -10,13 +10,14 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData
-from eqkin.trees.forest import Array, Forest
+from eqkin.trees.forest import Forest, Places
 
 TAG_SLOTS, ATTRIBUTE_SLOTS, CHARACTER_SLOTS = 32, 32, 192
 _VOCABULARY_VERSION = 1
@@ -48,16 +49,31 @@ class Vocabulary:
         ranked = (sorted(counts, key=lambda value: (-counts[value], value)) for counts in count_symbols(forests))
         return cls(*(tuple(values[: width - 1]) for values, width in zip(ranked, widths, strict=True)))
 
+    def assign_slots(self, forest: Forest) -> tuple[npt.NDArray[np.uint8], Places]:
+        """Return the slots, 0 to 255, of a forest's strings (tags, attributes, texts), and where those of each end."""
+        slots: list[int] = []
+        ends: list[int] = []
+        characters = TAG_SLOTS + ATTRIBUTE_SLOTS
+        for known, first, width, strings in (
+            (self.tags, 0, TAG_SLOTS, ([tag] for tag in forest.tags)),
+            (self.attributes, TAG_SLOTS, ATTRIBUTE_SLOTS, map(_split_attributes, forest.attributes)),
+            (self.characters, characters, CHARACTER_SLOTS, map(_get_visible_characters, forest.texts)),
+        ):
+            index, rare = _index_slots(known, first), first + width - 1
+            for parts in strings:
+                slots += [index.get(part, rare) for part in parts]
+                ends.append(len(slots))
+        return np.array(slots, np.uint8), np.array(ends, np.int64)
+
     def extract_features(self, forest: Forest) -> NodeFeatures:
         """Return the feature slots of every node of a forest."""
-        tag = _assign_slots(self.tags, TAG_SLOTS, forest.tags)[forest.tag]
-        attribute, attribute_offsets = _assign_ragged_slots(
-            self.attributes, ATTRIBUTE_SLOTS, [_split_attributes(a) for a in forest.attributes], forest.attribute
-        )
-        character, character_offsets = _assign_ragged_slots(
-            self.characters, CHARACTER_SLOTS, [_get_visible_characters(t) for t in forest.texts], forest.text
-        )
-        return NodeFeatures(tag, attribute, attribute_offsets, character, character_offsets)
+        slots, ends = self.assign_slots(forest)
+        first = len(forest.tags)
+        attribute, attribute_offsets = _gather_slots(slots, ends, first + forest.attribute.astype(np.int64))
+        first += len(forest.attributes)
+        character, character_offsets = _gather_slots(slots, ends, first + forest.text.astype(np.int64))
+        attribute, character = attribute - TAG_SLOTS, character - (TAG_SLOTS + ATTRIBUTE_SLOTS)
+        return NodeFeatures(slots[forest.tag], attribute, attribute_offsets, character, character_offsets)
 
     def to_json(self) -> str:
         """Return the content of the file."""
@@ -127,19 +143,15 @@ def _get_visible_characters(text: str) -> list[str]:
     return [character for character in text if character.isprintable() and not character.isspace()]
 
 
-def _assign_slots(known: tuple[str, ...], width: int, values: list[str]) -> npt.NDArray[np.uint8]:
-    index = {value: i for i, value in enumerate(known)}
-    return np.array([index.get(value, width - 1) for value in values], np.uint8)
+@lru_cache
+def _index_slots(known: tuple[str, ...], first: int) -> dict[str, int]:
+    return {value: first + i for i, value in enumerate(known)}
 
 
-def _assign_ragged_slots(
-    known: tuple[str, ...], width: int, values: list[list[str]], nodes: Array
+def _gather_slots(
+    slots: npt.NDArray[np.uint8], ends: Places, strings: Places
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Assign slots to the parts of each distinct value, and repeat them for the nodes with that value."""
-    lengths = np.array([len(parts) for parts in values], np.int64)
-    starts = np.cumsum(lengths) - lengths
-    flat = _assign_slots(known, width, [part for parts in values for part in parts])
-    of_node = lengths[nodes] if len(lengths) else np.zeros(0, np.int64)
-    offsets = np.concatenate(([0], np.cumsum(of_node)))
-    take = np.repeat((starts[nodes] if len(starts) else of_node) - offsets[:-1], of_node) + np.arange(offsets[-1])
-    return flat[take], offsets
+    """Return the slots of some strings, and where those of each begin."""
+    lengths = np.diff(ends, prepend=0)[strings]
+    offsets = np.concatenate(([0], np.cumsum(lengths)))
+    return slots[np.repeat(ends[strings] - offsets[1:], lengths) + np.arange(offsets[-1])], offsets
