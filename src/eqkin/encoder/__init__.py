@@ -1,1 +1,1 @@
-"""The encoder: formulas to vectors. Torch is for training, numpy for search; this package does not import torch."""
+"""The encoder: formulas to vectors. Torch is for training, numpy and numba for search, which does not import torch."""

@@ -25,13 +25,14 @@ _OPTIONS: Any = {"cache": True, "nogil": True, "fastmath": {"contract"}}  # a * 
 @njit(_NOTHING(_MATRIX, _BYTES, _INTEGERS, _MATRIX), **_OPTIONS)
 def embed_strings(weight, slots, ends, strings):
     """Write the sum of the rows of `weight` that are the features of each string."""
-    start = 0
+    at, width = 0, weight.shape[1]
     for i in range(len(ends)):
-        strings[i] = 0
-        for slot in slots[start : ends[i]]:
-            for column in range(weight.shape[1]):
-                strings[i, column] += weight[slot, column]
-        start = ends[i]
+        for column in range(width):
+            strings[i, column] = 0
+        while at < ends[i]:
+            for column in range(width):
+                strings[i, column] += weight[slots[at], column]
+            at += 1
 
 
 @njit(_NOTHING(_MATRIX, *[_INTEGERS] * 3, _MATRIX, _INTEGERS, _INTEGERS, types.float32, _MATRIX), **_OPTIONS)
@@ -54,25 +55,25 @@ def mix_neighbours(nodes, coefficients, n_children, offsets, is_mix, mixed):
     """Write the sum of each node and its neighbours times their coefficients. The last row of `nodes` is 0."""
     width, missing = coefficients.shape[1], len(nodes) - 1
     for tree in range(len(offsets) - 1):
-        first = offsets[tree] + 1
-        mixed[first - 1] = nodes[first - 1]
-        for parent in range(offsets[tree], offsets[tree + 1]):
-            stop = first + n_children[parent]
-            for child in range(first, stop):
-                left = child - 1 if child > first else missing
-                right = child + 1 if child + 1 < stop else missing
+        parent, first, stop, child = missing, offsets[tree], offsets[tree] + 1, offsets[tree] + 1
+        for i in range(offsets[tree], offsets[tree + 1]):
+            while i == stop:
+                parent = parent + 1 if parent != missing else offsets[tree]
+                first, stop = stop, stop + n_children[parent]
+            left = i - 1 if i > first else missing
+            right = i + 1 if i + 1 < stop else missing
+            for column in range(width):
+                mixed[i, column] = (
+                    nodes[i, column]
+                    + coefficients[PARENT, column] * nodes[parent, column]
+                    + coefficients[LEFT, column] * nodes[left, column]
+                    + coefficients[RIGHT, column] * nodes[right, column]
+                )
+            share = np.float32(1 / max(n_children[i], 1) if is_mix else 1)
+            for _ in range(n_children[i]):
                 for column in range(width):
-                    mixed[child, column] = (
-                        nodes[child, column]
-                        + coefficients[PARENT, column] * nodes[parent, column]
-                        + coefficients[LEFT, column] * nodes[left, column]
-                        + coefficients[RIGHT, column] * nodes[right, column]
-                    )
-            share = np.float32(1 / (stop - first) if is_mix and stop > first else 1)
-            for child in range(first, stop):
-                for column in range(width):
-                    mixed[parent, column] += share * (coefficients[CHILDREN, column] * nodes[child, column])
-            first = stop
+                    mixed[i, column] += share * (coefficients[CHILDREN, column] * nodes[child, column])
+                child += 1
 
 
 @njit(_NOTHING(_MATRIX, _VECTOR, _INTEGERS, _INTEGERS, types.boolean, _MATRIX), **_OPTIONS)
@@ -92,10 +93,13 @@ def pool_trees(nodes, offsets, pooled):
     """Write the mean and the mean square over the nodes of each tree, (trees, 2 * width)."""
     width = nodes.shape[1]
     for tree in range(len(offsets) - 1):
-        pooled[tree] = 0
+        for column in range(2 * width):
+            pooled[tree, column] = 0
         for i in range(offsets[tree], offsets[tree + 1]):
             for column in range(width):
                 pooled[tree, column] += nodes[i, column]
             for column in range(width):
                 pooled[tree, width + column] += nodes[i, column] * nodes[i, column]
-        pooled[tree] *= np.float32(1 / (offsets[tree + 1] - offsets[tree]))
+        share = np.float32(1 / (offsets[tree + 1] - offsets[tree]))
+        for column in range(2 * width):
+            pooled[tree, column] *= share

@@ -1,4 +1,4 @@
-"""`Encoder`: formulas or trees to vectors, with numpy alone. Search needs no torch."""
+"""`Encoder`: formulas or trees to vectors, without torch."""
 
 from __future__ import annotations
 
