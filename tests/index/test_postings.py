@@ -57,10 +57,10 @@ def test_best_rows_are_among_those_found(k: int) -> None:
     postings = make_postings(5_000)
     lists, codes = PostingLists(encode_postings(*postings, 5_000), 5_000), np.unique(postings[1])
     weights, factors = chance.integers(1, 9, len(codes)).astype(np.float32), chance.random(5_000, np.float32) + 1
-    usable = chance.random(5_000) < 0.7
+    factors *= chance.random(5_000) < 0.7
     term = np.searchsorted(codes, postings[1])
-    expected = np.bincount(postings[0], weights[term], 5_000).astype(np.float32) * factors * usable
-    rows, scores = lists.find_best(lists.find(codes), weights, factors, usable, k)
+    expected = np.bincount(postings[0], weights[term], 5_000).astype(np.float32) * factors
+    rows, scores = lists.find_best(lists.find(codes), weights, factors, k)
     assert len(rows) == len(set(rows.tolist())) >= min(k, np.count_nonzero(expected))
     np.testing.assert_allclose(scores, expected[rows])
     left_out = np.delete(expected, rows)
@@ -118,8 +118,8 @@ def test_damaged_lists_raise_value_error_or_have_only_rows_that_exist(seed: int)
         with suppress(ValueError):
             assert lists.read_all()[0].max(initial=0) < 2_000
         with suppress(ValueError):
-            ones, usable = np.ones(2_000, np.float32), np.ones(2_000, bool)
-            rows, _ = lists.find_best(lists.find(codes), np.ones(len(codes), np.float32), ones, usable, 5)
+            ones = np.ones(2_000, np.float32)
+            rows, _ = lists.find_best(lists.find(codes), np.ones(len(codes), np.float32), ones, 5)
             assert len(set(rows.tolist())) == len(rows)
         with suppress(ValueError):
             assert lists.count_terms(codes, np.arange(2_000)).shape == (len(codes), 2_000)

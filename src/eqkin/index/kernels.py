@@ -243,16 +243,17 @@ def count_terms(lists, found, rows, buffer, counts):
     return True
 
 
-@njit(_I(_LISTS, _FOUND, _F32, _F32, _BOOL, _I, _F32M, _I32M, _I32M, _F32M), nogil=True, cache=True)
-def find_best(lists, found, weights, factors, usable, k, scores, buffer, rows, sums):
+@njit(_I(_LISTS, _FOUND, _F32, _F32, _I, _F32M, _I32M, _I32M, _F32M), nogil=True, cache=True)
+def find_best(lists, found, weights, factors, k, scores, buffer, rows, sums):
     """Find the rows with the largest total weight of terms.
+
+    Numbers of rows are unsigned here, because a negative index would mean to count from the end: half the time.
 
     Args:
         lists: The lists of a segment.
         found: Those of the terms.
         weights: The weight of each term, above 0.
-        factors: By what the total weight of each row is multiplied, above 0.
-        usable: Which rows may be found.
+        factors: By what the total weight of each row is multiplied; 0 for those that may not be found.
         k: How many.
         scores: 0 for each row, before and, unless -1 is returned, after.
         buffer: Room for the rows of the longest list, and one more.
@@ -262,33 +263,48 @@ def find_best(lists, found, weights, factors, usable, k, scores, buffer, rows, s
     Returns:
         How many are found; -1 if a row of the lists does not exist.
     """
-    touched, n = 0, 0
+    touched, n, best, n_rows = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(lists.n_rows)
     for at in range(len(found)):
-        weight = weights[found[at, TERM]]
+        weight, place, missing, is_bitmap = weights[found[at, TERM]], found[at, PLACE], found[at, SIZE], 1
+        if found[at, KIND] == MANY:
+            start, is_bitmap = _find_data(lists, place)
+        if not is_bitmap:  # most postings: their rows are not written first
+            data, end = lists.data, np.uint64(0)
+            for byte in range(np.uint64(start), np.uint64(lists.ends[place])):
+                end += np.uint64(data[byte])
+                if data[byte] != STEP:
+                    row = end - np.uint64(1)
+                    if row >= n_rows:
+                        return -1
+                    rows[touched] = row
+                    touched += np.uint64(scores[row] == 0)
+                    scores[row] += weight
+                    missing -= 1
+            if missing:
+                return -1
+            continue
         if not _decode(lists, found, at, 0, buffer):
             return -1
         for place in range(found[at, SIZE]):
-            row = buffer[place]
+            row = np.uint64(buffer[place])
             rows[touched] = row
-            touched += scores[row] == 0
+            touched += np.uint64(scores[row] == 0)
             scores[row] += weight
     bins, bits = np.zeros(_SCORE_BINS, np.int32), sums.view(np.int32)
     for place in range(touched):
-        row = rows[place]
-        rows[n] = row
-        sums[n] = scores[row] * factors[row]
+        row = np.uint64(rows[place])
+        rows[n], sums[n] = row, scores[row] * factors[row]
         scores[row] = 0
-        bins[bits[n] >> _BIN_SHIFT & _SCORE_BINS - 1] += usable[row]
-        n += usable[row]
+        bins[np.uint64(bits[n] >> _BIN_SHIFT) & np.uint64(_SCORE_BINS - 1)] += 1
+        n += np.uint64(sums[n] > 0)
     least, above = _SCORE_BINS, 0
     while least > 0 and above < k:
         least -= 1
         above += bins[least]
-    best = 0
     for place in range(n):
-        rows[best], sums[best] = rows[place], sums[place]
-        best += bits[best] >> _BIN_SHIFT & _SCORE_BINS - 1 >= least
-    return best
+        rows[best], bits[best] = rows[place], bits[place]
+        best += np.uint64(bits[best] >= least << _BIN_SHIFT)
+    return np.int64(best)
 
 
 @njit(types.uint64(types.uint64), nogil=True, cache=True)
@@ -312,6 +328,17 @@ def _find_quantile(distance, stride, place, most):
         limit += 1
         below += counts[limit]
     return limit
+
+
+@njit(_I(_stored(types.uint16), _I, _I[::1]), nogil=True, cache=True)
+def _list_near(distance, limit, rows):
+    """Write the rows up to a distance; return how many there are."""
+    n = np.uint64(0)
+    for row in range(len(distance)):
+        if distance[row] <= limit:
+            rows[n] = row
+            n += np.uint64(1)
+    return np.int64(n)
 
 
 @njit(
@@ -341,16 +368,9 @@ def find_near_codes(codes, query, count, usable, distance, rows):
             distance[row] = _FAR
     stride = _SAMPLE_STRIDE if n_rows > _MAX_COUNTED else 1
     limit = _find_quantile(distance, stride, count * ((n_rows + stride - 1) // stride) // max(n_rows, 1), most)
-    near = 0
-    for row in range(n_rows):
-        near += distance[row] <= limit
-    if near < count // 2 and count <= n_rows:  # the guess was too low
-        limit = _find_quantile(distance, 1, count - 1, most)
-    n = 0
-    for row in range(n_rows):
-        if distance[row] <= limit:
-            rows[n] = row
-            n += 1
+    n = _list_near(distance, limit, rows)
+    if n < count // 2 and count <= n_rows:  # the guess was too low
+        n = _list_near(distance, _find_quantile(distance, 1, count - 1, most), rows)
     return n
 
 

@@ -170,14 +170,12 @@ class PostingLists:
         _require_rows(kernels.read_rows(self._arrays, found, rows))
         return rows[:-1]
 
-    def find_best(
-        self, found: FoundLists, weights: Floats, factors: Floats, usable: npt.NDArray[np.bool_], k: int
-    ) -> tuple[Rows, Floats]:
+    def find_best(self, found: FoundLists, weights: Floats, factors: Floats, k: int) -> tuple[Rows, Floats]:
         """Find rows by the weight of their terms, see `kernels.find_best`; raises `ValueError` if one is missing."""
-        if len(_ROOM.scores) < len(usable):
-            _ROOM.clear(len(usable))
+        if len(_ROOM.scores) < len(factors):
+            _ROOM.clear(len(factors))
         scores, buffer, best, sums = _ROOM.scores, _ROOM.buffer, _ROOM.rows, _ROOM.sums
-        count = kernels.find_best(self._arrays, found, weights, factors, usable, k, scores, buffer, best, sums)
+        count = kernels.find_best(self._arrays, found, weights, factors, k, scores, buffer, best, sums)
         if count < 0:
             _ROOM.clear(0)
         _require_rows(count >= 0)

@@ -161,34 +161,31 @@ class TermIndex:
         if k < 0:
             raise BadInput(f"k must not be negative, got {k}")
         lists = self._choose_lists(codes, weights, max_postings)
-        usable, starts = self._find_usable(allowed), self._rows.starts.tolist()
-        factors = self._length_factors if by_length else np.ones(self.count, np.float32)
+        factors, starts = self._get_factors(allowed, by_length), self._rows.starts.tolist()
         best, scores = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
         for segment, found, start, stop in zip(self._segments, lists, starts, starts[1:], strict=False):
             with segment.check_damage():
-                rows, sums = segment.lists.find_best(found, weights, factors[start:stop], usable[start:stop], k)
+                rows, sums = segment.lists.find_best(found, weights, factors[start:stop], k)
             best.append(rows + start)
             scores.append(sums)
         total, trees = self._rows.sort_by_score(np.concatenate(best), np.concatenate(scores))
         return total[:k], trees[:k]
 
+    def _get_factors(self, allowed: Integers | None, by_length: bool) -> Floats:
+        """Return the factor of each row: 0 unless it is that of a tree of the library that is allowed."""
+        if allowed is None and by_length:
+            return self._length_factors
+        rows = self._rows_of_trees if allowed is None else self._rows_of_trees[find_positions(self.trees, allowed)]
+        factors = np.zeros(self.count, np.float32)
+        factors[rows] = self._length_factors[rows] if by_length else 1
+        return factors
+
     @cached_property
     def _length_factors(self) -> Floats:
-        """The factor of each row."""
         parts = [normalise_length(segment.operators.nodes) for segment in self._segments]
-        return np.concatenate([np.zeros(0, np.float32), *parts])
-
-    def _find_usable(self, allowed: Integers | None) -> npt.NDArray[np.bool_]:
-        """Return which rows may be found: one of each tree of the library that is allowed."""
-        if allowed is None:
-            return self._live_rows
-        usable = np.zeros(self.count, bool)
-        usable[self._rows_of_trees[find_positions(self.trees, allowed)]] = True
-        return usable
-
-    @cached_property
-    def _live_rows(self) -> npt.NDArray[np.bool_]:
-        return self._find_usable(self.trees)
+        factors, rows = np.zeros(self.count, np.float32), self._rows_of_trees
+        factors[rows] = np.concatenate([factors[:0], *parts])[rows]
+        return factors
 
     @cached_property
     def _rows_of_trees(self) -> Integers:
