@@ -8,7 +8,7 @@ from eqkin.errors import BadInput, CorruptData
 from eqkin.index.manifest import INDEX_FOLDER, INDEX_VERSION, REBUILD_HINT, SETTINGS, IndexManifest, IndexSettings
 from eqkin.index.signs import BinaryCodes
 from eqkin.index.terms import TermIndex
-from eqkin.index.vectors import Floats, Integers, VectorFiles, find_positions, normalise
+from eqkin.index.vectors import Floats, Integers, VectorFiles, find_members, find_positions, normalise
 from eqkin.library import LibraryFiles
 from eqkin.library.queries import list_tree_ids
 from eqkin.limits import check_cancelled
@@ -140,9 +140,7 @@ class VectorIndex:
     def get_vectors(self, trees: Integers) -> Floats:
         """Return the unit vectors of some trees; raises `BadInput` if a tree has none."""
         trees = np.asarray(trees, np.int64)
-        at = np.searchsorted(self.trees, trees)
-        known = at < len(self)
-        known[known] = self.trees[at[known]] == trees[known]
+        known = find_members(trees, self.trees)
         if not known.all():
             raise BadInput(f"tree {int(trees[~known][0])} has no vector; run `eqkin index`")
         return self._files.take(self._files.rows.find_rows(trees))

@@ -36,9 +36,10 @@ SELECT e.tree, e.number, e.mark, {LATEX} AS latex, e.label, e.printed, w.number 
 FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section {JOIN_WHOLE}
 """
 _SELECT_REFS = (
-    f"SELECT e.tree, p.key, e.number, {LATEX}, p.year, p.fields, p.lang, coalesce(w.number, -1) FROM equations e "
-    f"JOIN papers p ON p.id = e.paper {JOIN_WHOLE}"
+    f"SELECT e.tree, e.paper, e.number, {LATEX}, coalesce(w.number, -1) FROM equations e {JOIN_WHOLE} "
+    "WHERE e.tree IN (SELECT value FROM json_each(?))"
 )
+_SELECT_PAPER_FACETS = "SELECT id, key, fields, year, lang FROM papers WHERE id IN (SELECT value FROM json_each(?))"
 _SELECT_EXPORT = f"""
 SELECT e.tree, e.number, e.mark, e.environment, e.label, e.status, e.repaired, e.reason, e.message, e.printed, e.inline,
     e.section, {LATEX} AS latex, w.number AS whole, p.key, p.title, p.authors, p.year, p.fields, p.macros,
@@ -48,6 +49,7 @@ WHERE p.id = ? AND (? OR e.tree IS NOT NULL) ORDER BY e.number
 """
 
 Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]  # equations by field, by year
+PaperFacets: TypeAlias = tuple[str, tuple[str, ...], int | None, str]  # key, fields, year, language
 
 
 @dataclass(frozen=True)
@@ -260,15 +262,27 @@ def count_facets(library: LibraryFiles) -> Facets:
     return dict(fields.most_common()), dict(sorted(years.items()))
 
 
-def get_refs(library: LibraryFiles, trees: Iterable[int]) -> dict[int, EquationRef]:
-    """Return references of trees; a tree that is not in the library is left out."""
-    rows = library.connection.execute(
-        f"{_SELECT_REFS} WHERE e.tree IN (SELECT value FROM json_each(?))", (_to_json(map(int, trees)),)
-    ).fetchall()
-    return {
-        row[0]: EquationRef(row[0], row[1], row[2], row[3], row[4], _parse_names(row[5]), row[6], row[7])
-        for row in rows
-    }
+def get_refs(
+    library: LibraryFiles, trees: Iterable[int], papers: dict[int, PaperFacets] | None = None
+) -> dict[int, EquationRef]:
+    """Return references of trees; a tree that is not in the library is left out.
+
+    Args:
+        library: Where they are.
+        trees: Their numbers.
+        papers: Papers by id that are known already; those that are read are added.
+    """
+    rows = library.connection.execute(_SELECT_REFS, (_to_json(map(int, trees)),)).fetchall()
+    known = {} if papers is None else papers
+    if missing := {row[1] for row in rows} - known.keys():
+        for paper, key, fields, year, lang in library.connection.execute(_SELECT_PAPER_FACETS, (_to_json(missing),)):
+            known[paper] = key, _parse_names(fields), year, lang
+    refs = {}
+    for tree, paper, number, latex, whole in rows:
+        if paper in known:  # otherwise it was removed a moment ago
+            key, fields, year, lang = known[paper]
+            refs[tree] = EquationRef(tree, key, number, latex, year, fields, lang, whole)
+    return refs
 
 
 def count_by_paper(library: LibraryFiles, trees: Iterable[int], filters: Filters) -> list[PaperCount]:

@@ -11,8 +11,10 @@ import numpy as np
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
 from eqkin.trees.operators import share_form
 
-_SAME_LATEX_COSINE = 0.8  # from which the same LaTeX means the same formula; below, a macro has two meanings
-_SAME_FORM_COSINE = 0.95  # from which the same operator tree means the same formula; below, its notation differs
+_SAME_COSINES = (  # from which two formulas are the same
+    0.8,  # that have the same LaTeX; below, a macro has two meanings
+    0.95,  # that have the same operator tree; below, its notation differs
+)
 _MAX_COMPARED = 250  # candidates whose operator trees are compared
 _SPACING = re.compile(
     r"\\(?:[,;:!>\s]|label\s*\{[^{}\0]*\}"
@@ -45,25 +47,26 @@ def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet) -> list[C
     Formulas are the same if their canonical operator trees are, operands in the same order, and their vectors are near;
     or if they have the same LaTeX and their vectors are not far from each other.
     """
-    compared = [candidate.row for candidate in ranked[:_MAX_COMPARED] if candidate.row < len(candidates.keys)]
+    rows = [candidate.row for candidate in ranked]
+    compared = [row for row in rows[:_MAX_COMPARED] if row < len(candidates.keys)]
     forms = dict(zip(compared, _hash_forms(candidates, compared), strict=True)) if compared else {}
-    earlier: dict[str | int, list[int]] = defaultdict(list)  # rows kept, by form and by LaTeX
-    vectors = candidates.vectors
-    kept: dict[int, Candidate] = {}  # by row
     formulas = normalise_latex([candidate.ref.latex for candidate in ranked])
     repeated = {key for key, count in Counter[str | int]([*formulas, *forms.values()]).items() if count > 1} - {""}
-    for candidate, latex in zip(ranked, formulas, strict=True):
-        row = candidate.row
-        keys: list[tuple[str | int, float]] = [(latex, _SAME_LATEX_COSINE)] if latex in repeated else []
-        keys += [(forms[row], _SAME_FORM_COSINE)] if forms.get(row) in repeated else []
-        compare = [(other, least) for key, least in keys for other in earlier[key]]
-        first = next((other for other, least in compare if float(vectors[row] @ vectors[other]) >= least), None)
+    keys = [(latex, forms.get(row, "")) for latex, row in zip(formulas, rows, strict=True)]
+    alike = [at for at, (latex, form) in enumerate(keys) if latex in repeated or form in repeated]
+    vectors = candidates.vectors[[rows[at] for at in alike]]
+    cosines, place = vectors @ vectors.T, {at: number for number, at in enumerate(alike)}
+    earlier: dict[str | int, list[int]] = defaultdict(list)  # which are kept, by form and by LaTeX
+    kept: dict[int, Candidate] = dict(enumerate(ranked))
+    for at in alike:
+        own = [pair for pair in zip(keys[at], _SAME_COSINES, strict=True) if pair[0] in repeated]
+        compare = [(other, least) for key, least in own for other in earlier[key]]
+        first = next((other for other, least in compare if cosines[place[at], place[other]] >= least), None)
         if first is None:
-            kept[row] = candidate
-            for key, _ in keys:
-                earlier[key].append(row)
+            for key, _ in own:
+                earlier[key].append(at)
         else:
-            kept[first].duplicates.append(candidate.ref)
+            kept[first].duplicates.append(kept.pop(at).ref)
     return list(kept.values())
 
 

@@ -22,7 +22,7 @@ from eqkin.index.vectors import find_members
 from eqkin.library import LibraryFiles, records
 from eqkin.library.files import TreeNotFound
 from eqkin.library.queries import has_equations
-from eqkin.library.records import select_papers, select_trees
+from eqkin.library.records import PaperFacets, select_papers, select_trees
 from eqkin.mathml.converter import get_converter_identity
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, PaperCount
@@ -62,6 +62,7 @@ class RecordCache:
 
     generation: int
     refs: dict[int, EquationRef] = field(default_factory=dict)
+    papers: dict[int, PaperFacets] = field(default_factory=dict)
     nodes: dict[int, Node] = field(default_factory=dict)
     equations: dict[int, EquationRecord] = field(default_factory=dict)
 
@@ -178,15 +179,15 @@ class LocalSnapshot:
 
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Return references to equations."""
-        wanted, cached = list(keys), self._records.refs
-        missing = [key for key in wanted if key not in cached]
+        wanted, cached = list(keys), self._records
+        missing = [key for key in wanted if key not in cached.refs]
         found = {}
         if missing:
             with self.library.translate_errors():
-                found = records.get_refs(self.library, missing)
-        refs = {key: ref for key in wanted if (ref := found.get(key) or cached.get(key)) is not None}
+                found = records.get_refs(self.library, missing, cached.papers)
+        refs = {key: ref for key in wanted if (ref := found.get(key) or cached.refs.get(key)) is not None}
         if len(found) <= _MAX_REFS_CACHED_AT_ONCE:
-            cached.update(found)
+            cached.refs.update(found)
         return refs
 
     def get_vectors(self, keys: Keys) -> Floats:

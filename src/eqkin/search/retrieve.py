@@ -11,7 +11,7 @@ follow in the order of the first score.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -74,15 +74,15 @@ def retrieve(
         texts = np.array([key for key in texts.tolist() if key in refs], np.int64)
         vectors = snapshot.get_vectors(texts) if options.fold else np.zeros((len(texts), 0), np.float32)
         return CandidateSet(snapshot, [refs[key] for key in texts.tolist()], vectors, text_scores)
-    pool = _retrieve_by_formula(snapshot, query, options, settings)
-    keys = np.union1d(pool.keys, texts) if len(texts) else pool.keys
+    pool, scored = _retrieve_by_formula(snapshot, query, options, settings)
+    keys = np.union1d(pool, texts) if len(texts) else pool
     keys = keys[keys != options.exclude]
     vectors = snapshot.get_vectors(keys)
-    first = settings.vector_weight * (vectors @ query.vector) + pool.get_scores(keys)
+    first = settings.vector_weight * (vectors @ query.vector) + _add_scores(keys, scored)
     if options.text:
         text = np.array([text_scores.get(key, 0.0) for key in keys.tolist()])
         first = combine_scores(first, text, formula=True, text=True)
-        only_text = np.flatnonzero(~np.isin(keys, [*pool.keys, *named]))
+        only_text = np.flatnonzero(~np.isin(keys, [*pool, *named]))
         order = np.argsort(-first[only_text], kind="stable")[settings.text_candidates :]
         kept = np.setdiff1d(np.arange(len(keys)), only_text[order])
         keys, vectors, first = keys[kept], vectors[kept], first[kept]
@@ -95,29 +95,30 @@ def retrieve(
     return CandidateSet(snapshot, known, vectors[best], text_scores, (keys[rest], vectors[rest]))
 
 
-@dataclass
-class _Pool:
-    """Keys of candidates, ascending, and the part of their first score that comes from terms."""
-
-    keys: Keys
-    scored: Keys  # ascending: all equations whose score is known; those without it share few terms
-    scores: Floats
-
-    def get_scores(self, keys: Keys) -> Floats:
-        if not len(self.scored):
-            return np.zeros(len(keys), np.float32)
-        at = np.minimum(np.searchsorted(self.scored, keys), len(self.scored) - 1)
-        return np.where(self.scored[at] == keys, self.scores[at], np.float32(0))
+def _add_scores(keys: Keys, scored: Sequence[tuple[Keys, Floats]]) -> Floats:
+    """Return the sums of the scores of equations, given keys and scores of several searches; 0 for unknown ones."""
+    total = np.zeros(len(keys), np.float64)
+    for known, scores in scored:
+        if len(known):
+            order = np.argsort(known)
+            at = order[np.minimum(np.searchsorted(known, keys, sorter=order), len(known) - 1)]
+            total += np.where(known[at] == keys, scores[at], 0)
+    return total.astype(np.float32)
 
 
 def _retrieve_by_formula(
     snapshot: Snapshot, query: QueryFeatures, options: SearchOptions, settings: RetrievalSettings
-) -> _Pool:
-    """Find the best equations by vector and by each kind of terms."""
+) -> tuple[Keys, list[tuple[Keys, Floats]]]:
+    """Find the best equations by vector and by each kind of terms.
+
+    Returns:
+        Their keys, ascending; and for each kind of terms, keys and the part of the first score that comes from them, of
+        all equations for which it is known: those without it share few terms.
+    """
     factor = settings.wildcard_factor if query.pattern else 1
     dense = snapshot.search_vectors(query.vector[None], settings.vector_candidates, options.filters)[1]
     length = float(normalise_length(np.diff(query.operators.offsets))[0])  # of the query itself
-    pool, keys, scores = [dense[dense >= 0]], [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
+    pool, scored = [dense[dense >= 0]], []
     queries = _list_queries(query, settings)
     weights_of_all = load_bundled_frequencies().compute_idf(np.concatenate([codes for codes, *_ in queries]))
     for codes, depth, weight in queries:
@@ -125,11 +126,8 @@ def _retrieve_by_formula(
         depth *= factor
         sums, found = snapshot.search_terms(codes, weights, settings.scored_factor * depth, options.filters)
         pool.append(found[:depth])
-        keys.append(found)
-        scores.append(weight * sums / max(length * float(weights.sum()), 1e-9))
-    scored, position = np.unique(np.concatenate(keys), return_inverse=True)
-    total = np.bincount(position, np.concatenate(scores), len(scored)).astype(np.float32)
-    return _Pool(np.unique(np.concatenate(pool)), scored, total)
+        scored.append((found, weight * sums / max(length * float(weights.sum()), 1e-9)))
+    return np.unique(np.concatenate(pool)), scored
 
 
 def _list_queries(query: QueryFeatures, settings: RetrievalSettings) -> list[tuple[Codes, int, float]]:
