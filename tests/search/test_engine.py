@@ -1,6 +1,7 @@
 """The search engine over a library: what it finds, what it refuses, and that threads can share it."""
 
 import math
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -328,6 +329,35 @@ def test_repeated_query_gets_the_same_answer_object(engine):
     first = engine.search(BAYES, k=3)
     assert engine.search(BAYES, k=3) is first
     assert _ids(engine.search(BAYES, k=2)) == _ids(first)[:2]
+
+
+def test_threads_that_ask_for_the_same_wait_for_the_first():
+    cache, started, go, made = _VersionedCache(4), threading.Event(), threading.Event(), []
+
+    def make():
+        started.set()
+        assert go.wait(10)
+        made.append(len(made))
+        if not made[-1]:
+            raise BadInput("the first attempt fails")
+        return "value"
+
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(cache.get, 1, "a", make)
+        assert started.wait(10)
+        others = [pool.submit(cache.get, 1, "b", lambda: "other"), pool.submit(cache.get, 1, "a", make)]
+        assert others[0].result(10) == "other" and not others[1].done()
+        go.set()
+        with pytest.raises(BadInput):
+            first.result(10)
+        assert others[1].result(10) == "value"
+        go.clear()
+        started.clear()
+        again = [pool.submit(cache.get, 2, "a", make) for _ in range(3)]
+        assert started.wait(10)
+        go.set()
+        assert [each.result(10) for each in again] == ["value"] * 3
+    assert len(made) == 3
 
 
 def test_versioned_cache_forgets_old_versions_and_bounds_its_size():

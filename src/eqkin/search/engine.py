@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import suppress
@@ -60,6 +61,7 @@ _MAX_CACHED_POOLS = 64  # candidates of queries, for facets that do not depend o
 _MAX_CACHED_QUERIES = 256  # that were read and embedded
 _MAX_CACHED_ANSWERS = 128
 _MAX_CACHED_HITS = 50  # of one answer
+_WAIT_SECONDS = 0.05  # for another thread's result, between checks whether anybody still waits for it
 _BEND_AT_DEVIATIONS = 2.0  # standard deviations at which the map begins to bend towards its border
 
 
@@ -514,12 +516,13 @@ class _VersionedCache(Generic[K, V]):
     """Results computed from a collection as it is now; dropped when it changes, or when there are too many.
 
     With `keep_slow`, results that took long are kept for a while nevertheless: a large collection may change every few
-    seconds.
+    seconds. Threads that ask for the same while it is computed wait for it.
     """
 
     def __init__(self, most: int, *, keep_slow: bool = True) -> None:
         self._most, self._keep_slow = most, keep_slow
         self._state: tuple[Hashable, dict[K, V], dict[K, float]] = None, {}, {}  # version, values, valid until
+        self._computing: dict[tuple[Hashable, K], threading.Event] = {}
 
     def __len__(self) -> int:
         return len(self._state[1])
@@ -530,6 +533,23 @@ class _VersionedCache(Generic[K, V]):
         found = values.get(key)
         if found is not None and (version == known or time.monotonic() < valid_until.get(key, 0.0)):
             return found
+        finished = threading.Event()
+        other = self._computing.setdefault((version, key), finished)
+        if other is not finished:
+            while not other.wait(_WAIT_SECONDS):
+                check_cancelled()
+            known, values, _ = self._state
+            if version == known and key in values:  # otherwise it failed
+                return values[key]
+            return make()
+        try:
+            return self._compute(version, key, make)
+        finally:
+            del self._computing[version, key]
+            finished.set()
+
+    def _compute(self, version: Hashable, key: K, make: Callable[[], V]) -> V:
+        known, values, valid_until = self._state
         if version != known:
             values, valid_until = {}, {}
             self._state = version, values, valid_until
