@@ -11,7 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
+
+from eqkin.compiler import njit
 
 PARENT, CHILDREN, LEFT, RIGHT = range(4)  # rows of coefficients
 _BYTES: Any = types.uint8[::1]

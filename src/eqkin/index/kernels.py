@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit, types
+from numba import types
+
+from eqkin.compiler import njit
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]

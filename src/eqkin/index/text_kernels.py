@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit, types
+from numba import types
+
+from eqkin.compiler import njit
 
 _BYTES: Any = types.Array(types.uint8, 1, "C", readonly=True)
 _INTEGERS: Any = types.int64[::1]

@@ -10,8 +10,9 @@ Terms are described in `eqkin.trees.operator_terms`, the bytes of stored trees i
 from __future__ import annotations
 
 import numpy as np
-from numba import bool_, int64, njit, types, uint8, uint64
+from numba import bool_, int64, types, uint8, uint64
 
+from eqkin.compiler import njit
 from eqkin.trees.hashing import GOLDEN, MULTIPLIERS
 from eqkin.trees.operators import LabelKinds
 from eqkin.trees.terms import FAMILY_BITS, TERM_FAMILIES
@@ -166,7 +167,7 @@ def find_outlines(label, parent, table):
     return nodes[:count], shown[:count], parents[:count]
 
 
-@njit
+@njit()
 def _combine(first, second):
     """Return the hash of an ordered pair, as `hashing.combine_hashes`."""
     x = first * _GOLDEN + second
@@ -175,7 +176,7 @@ def _combine(first, second):
     return x ^ (x >> _SHIFTS[2])
 
 
-@njit
+@njit()
 def _hash_nodes(label, parent, tree, table, outline, seeds, known, learn, keys, count):
     """Write the keys of all paths and subtrees after `count` others; return how many there are then."""
     size = len(parent)
@@ -215,7 +216,7 @@ def _hash_nodes(label, parent, tree, table, outline, seeds, known, learn, keys, 
     return count
 
 
-@njit
+@njit()
 def _make_key(tree, code, seeds, family):
     """Return tree, first bits of the hash, and family of a term, as `terms.make_term_keys`."""
     term = np.uint64(tree) << _HALF | _combine(seeds[family], code) >> _HALF
