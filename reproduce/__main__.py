@@ -104,20 +104,21 @@ def bitmaps(
     device: Device = "auto",
     small: Small = False,
 ) -> None:
-    """Train the bitmap CNN on formulas that are scaled down or cropped; needs Chromium unless images are in DIR."""
+    """Train the bitmap CNN on images of formulas, and a graph network on the same formulas; needs Chromium."""
     require_torch()
     from eqkin.encoder.model import Model
     from eqkin.evaluation.context import HELD_OUT_FRACTION, SPLIT_SEED
     from eqkin.evaluation.systems.networks import embed_forest
-    from reproduce.bitmap_cnn import BitmapData
+    from reproduce.bitmap_cnn import BITMAP_NETWORKS, BitmapData
     from reproduce.paper import make_bitmaps_result
 
     with open_progress(False) as log:
         context = make_context(out, device, small, log)
-        data = BitmapData.build(context, *load_corpus(corpus, library).split(HELD_OUT_FRACTION, SPLIT_SEED))
-        others = {}
+        halves = load_corpus(corpus, library).split(HELD_OUT_FRACTION, SPLIT_SEED)
+        sizes = sorted({one.times for one in BITMAP_NETWORKS.values()})
+        data, others = {times: BitmapData.build(context, *halves, times) for times in sizes}, {}
         for folder in sorted((out / "fitted").glob("base-*/model"))[:1]:
-            others["Graph network, 5 M triplets"] = embed_forest(Model.load(folder), data.test.forest, device)
+            others["Graph network, 5 M triplets"] = embed_forest(Model.load(folder), data[1.0].test.forest, device)
         result = make_bitmaps_result(context, data, others)
         save_result(context, result)
     print_tables(result, as_json=False)

@@ -29,13 +29,14 @@ from eqkin.training.losses import TripletLoss
 from eqkin.training.randomness import make_step_column
 from eqkin.training.sampling import TripletSampler
 from reproduce.bitmaps import HEIGHT, ROW_BYTES, VERSION, WIDTH, Heights, PackedImages, get_images
+from reproduce.networks import ExperimentData, NetworkRunner, NetworkSettings
 from reproduce.training import train_module
 from reproduce.triples import HeldOutTriples, pack_bits
 
 DIMENSIONS = 64
 CONTEXTS = ("section", "paper")
 SUBSET_SEED = 0
-TEST_SHARE = 0.5  # held-out equations per training equation
+TEST_SHARE = 0.5  # held-out equations, in relation to the scale of an experiment
 BATCH_SIZE, LEARNING_RATE = 128, 2.5e-4
 _CHANNELS = 32
 _POOLED_WIDTH = 5
@@ -44,18 +45,21 @@ _EMBEDDED_IMAGES = {"cuda": 4_096, "cpu": 64}  # at once
 
 @dataclass(frozen=True)
 class BitmapSettings:
-    """What large formulas become, and how long the network is trained."""
+    """What large formulas become, from how many equations the network learns, and how long it is trained."""
 
     title: str
     crop: bool
-    triplets: int
+    times: float = 1.0  # as many equations as the scale of an experiment says
+    triplets: int = 2_000_000
     batch_size: int = BATCH_SIZE
 
 
 BITMAP_NETWORKS = {
-    "scaled": BitmapSettings("Scaled down", False, 2_000_000),
-    "cropped": BitmapSettings("Cropped", True, 2_000_000),
+    "scaled": BitmapSettings("Scaled down", False),
+    "cropped": BitmapSettings("Cropped", True),
+    "cropped-more": BitmapSettings("Cropped", True, times=7.5),
 }
+PEER = NetworkSettings("Graph network, same triplets", triplets=2_000_000)
 
 
 class BitmapNetwork(nn.Module):
@@ -105,7 +109,7 @@ def draw_subset(corpus: Corpus, count: int, seed: int = SUBSET_SEED) -> Corpus:
 
 @dataclass(frozen=True, eq=False)
 class BitmapData:
-    """Images of some training equations and some held-out ones, by whether large ones are cropped."""
+    """Images of some training equations and some held-out ones, by whether large formulas are cropped."""
 
     train: Corpus
     test: Corpus
@@ -113,12 +117,15 @@ class BitmapData:
     heights: Heights  # of the held-out formulas, in pixels
 
     @classmethod
-    def build(cls, context: ExperimentContext, train: Corpus, held_out: Corpus) -> BitmapData:
-        """Draw the equations and render them, or read the images that were rendered before."""
+    def build(cls, context: ExperimentContext, train: Corpus, held_out: Corpus, times: float = 1.0) -> BitmapData:
+        """Draw the equations of some `BITMAP_NETWORKS`, and render them or read images that were rendered before."""
         count = context.scale.bitmaps
-        parts = draw_subset(drop_text(train), count), draw_subset(drop_text(held_out), round(TEST_SHARE * count))
+        parts = (
+            draw_subset(drop_text(train), round(times * count)),
+            draw_subset(drop_text(held_out), round(TEST_SHARE * count)),
+        )
         images, heights = {}, np.zeros(0, np.float32)
-        for crop in (False, True):
+        for crop in sorted({one.crop for one in BITMAP_NETWORKS.values() if one.times == times}):
             (first, _), (second, heights) = (
                 get_images(context.cache.folder, part.forest, crop=crop, log=context.log) for part in parts
             )
@@ -162,4 +169,22 @@ def measure_bitmaps(context: ExperimentContext, data: BitmapData, name: str) -> 
 
     key = {"settings": asdict(settings), "steps": config.steps, "triples": count, "rendering": VERSION}
     key |= {"train": data.train.digest, "test": data.test.digest}
+    return context.cache.get_or_measure("bitmaps", key, measure)
+
+
+def measure_peer(context: ExperimentContext, data: BitmapData) -> dict[str, Any]:
+    """Train the graph network on the equations of the images, and rank the same triples, or return what is cached."""
+    parts = ExperimentData(data.train, data.test, {}, [], None, {}, {})
+    runner = NetworkRunner(context, parts, networks={"peer": PEER})
+
+    def measure() -> dict[str, Any]:
+        network = runner.get_network("peer")
+        triples = data.draw_triples(context.scale.triples // 5)
+        found = [
+            pack_bits(some.find_correct(network.embed(corpus.forest, runner.device)))
+            for some, corpus in zip(triples, (data.train, data.test), strict=True)
+        ]
+        return {"network": "peer", "train": found[0], "test": found[1]}
+
+    key = runner.make_key("peer") | {"triples": context.scale.triples // 5, "test": data.test.digest}
     return context.cache.get_or_measure("bitmaps", key, measure)

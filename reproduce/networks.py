@@ -265,14 +265,21 @@ class TrainedNetwork:
 class NetworkRunner:
     """Trains and measures networks; what was measured is kept in the context's cache."""
 
-    def __init__(self, context: ExperimentContext, data: ExperimentData, *, training: bool = True) -> None:
-        self.context, self.data, self._training = context, data, training
+    def __init__(
+        self,
+        context: ExperimentContext,
+        data: ExperimentData,
+        *,
+        training: bool = True,
+        networks: Mapping[str, NetworkSettings] = NETWORKS,
+    ) -> None:
+        self.context, self.data, self._training, self._networks = context, data, training, networks
         self.device = choose_device(context.device)
         self._shape = replace(TransformerShape(), layers=context.scale.transformer_layers)
 
     def make_key(self, name: str) -> dict[str, Any]:
         """Describe everything that a network depends on."""
-        settings, notations = NETWORKS[name], self.data.notations
+        settings, notations = self._networks[name], self.data.notations
         recipe = settings.make_recipe(self.context).to_dict()
         key: dict[str, Any] = {"settings": asdict(settings), "recipe": recipe}
         if settings.kind == "transformer":
@@ -284,7 +291,7 @@ class NetworkRunner:
     def get_network(self, name: str) -> TrainedNetwork:
         """Return a trained network from the cache, or train it."""
         self.check_training(name)
-        is_graph = NETWORKS[name].kind == "graph"
+        is_graph = self._networks[name].kind == "graph"
         train, load = (
             (self._train_graph, self._load_graph) if is_graph else (self._train_transformer, self._load_transformer)
         )
@@ -296,7 +303,7 @@ class NetworkRunner:
             raise BadInput(f"{name} is not measured yet")
 
     def _select(self, name: str) -> tuple[Corpus, Recipe, Vocabulary, dict[str, Any]]:
-        settings = NETWORKS[name]
+        settings = self._networks[name]
         corpus, recipe = self.data.select(settings), settings.make_recipe(self.context)
         if not len(corpus):
             raise BadInput(f"{name}: no paper is of the field {settings.subset!r}")
@@ -318,7 +325,7 @@ class NetworkRunner:
         return FixedSampler(sampler, count, -(-recipe.triplets // count) + 1, recipe.seed)
 
     def _train_graph(self, name: str, folder: Path) -> None:
-        settings, device = NETWORKS[name], self.device
+        settings, device = self._networks[name], self.device
         corpus, recipe, vocabulary, facts = self._select(name)
         prepared, objective = build_training_data(corpus, vocabulary, recipe, device), None
         if settings.recipe == "paper":
@@ -337,12 +344,12 @@ class NetworkRunner:
     def _load_graph(self, name: str, folder: Path) -> TrainedNetwork:
         model = Model.load(folder / "model")
         network = build_network(model.architecture, model.weights).eval().to(self.device)
-        return TrainedNetwork(network, model.vocabulary, NETWORKS[name], model.training, model)
+        return TrainedNetwork(network, model.vocabulary, self._networks[name], model.training, model)
 
     def _train_transformer(self, name: str, folder: Path) -> None:
         corpus, recipe, vocabulary, facts = self._select(name)
         trees = TreeSequences(corpus.forest, vocabulary, self._shape.longest, self.device)
-        sampler: Any = self._make_sampler(NETWORKS[name], corpus, recipe)
+        sampler: Any = self._make_sampler(self._networks[name], corpus, recipe)
         objective = TransformerObjective(recipe, self._shape, trees, sampler)
         unfinished = make_folder(folder / "unfinished")
         loss = train_module(
@@ -358,8 +365,8 @@ class NetworkRunner:
         assert saved is not None
         network = TransformerNetwork(self._shape)
         network.load_state_dict({key: torch.from_numpy(array) for key, array in saved.arrays.items()})
-        vocabulary = Vocabulary.learn([self.data.select(NETWORKS[name]).forest])
-        return TrainedNetwork(network.eval().to(self.device), vocabulary, NETWORKS[name], saved.facts)
+        vocabulary = Vocabulary.learn([self.data.select(self._networks[name]).forest])
+        return TrainedNetwork(network.eval().to(self.device), vocabulary, self._networks[name], saved.facts)
 
     def _log(self, name: str, step: int, steps: int, loss: float) -> None:
         self.context.log(f"{name}: step {step:,} of {steps:,}, loss {loss:.3f}")

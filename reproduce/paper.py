@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from eqkin.evaluation.context import ExperimentContext
 from eqkin.evaluation.tables import PAPER, ExperimentResult, Table, TableColumn, TableRow
 from eqkin.statistics import Score, bootstrap_mean
 from eqkin.training.config import CONTEXT_KINDS
-from reproduce.bitmap_cnn import BITMAP_NETWORKS, BitmapData, measure_bitmaps
+from reproduce.bitmap_cnn import BITMAP_NETWORKS, PEER, BitmapData, measure_bitmaps, measure_peer
 from reproduce.bitmaps import HEIGHT
 from reproduce.equalities import (
     BAG,
@@ -43,6 +44,7 @@ REGIMES = {  # how the full model is trained: networks with and without augmenta
     "machine learning only, 250,000 triplets in 10 epochs": ("ml", "ml-no-augmentation"),
 }
 FORMULAS = ("base", "complete-trees", "own-negatives", "citations")
+EQUAL = ("graph", "graph-renamed", "graph-wide", "transformer", "transformer-renamed")  # trained on the same pairs
 SIZES = ("paper-10", "paper-30", "base", "eqkin-10", "eqkin-30", "eqkin")
 _LABELLED = [
     TableColumn("accuracy", "accuracy, atlas", "percent", ""),
@@ -97,11 +99,13 @@ class PaperTables:
         row = self.measure(name)
         return {key: Score(*score) for key, score in row["labelled"].get(labels, {}).items()} if row else {}
 
-    def make_row(self, name: str, title: str = "", note: str = "") -> TableRow | None:
-        """Make a row of all scores of a network."""
+    def make_row(self, name: str, note: str = "", minus: str = "", kind: str = ML) -> TableRow | None:
+        """Make a row of all scores of a network; `change` is how much it exceeds another one on triples of a kind."""
         if self.measure(name) is None:
             return None
-        return TableRow(title or NETWORKS[name].title, self.score_all(name) | self.get_labelled(name), note=note)
+        change = self.score(name, kind, minus=minus) if minus and name != minus else None
+        cells = self.score_all(name) | self.get_labelled(name) | ({"change": change} if change else {})
+        return TableRow(NETWORKS[name].title, cells, note=note)
 
     def describe(self) -> dict[str, str]:
         """Describe the data."""
@@ -116,18 +120,22 @@ class PaperTables:
 
     def make_ablation(self) -> ExperimentResult:
         """Make the tables of the ablation."""
-        paper = [
-            TableRow(row.title, {ML: row.cells["ranking"]}, PAPER) for row in ABLATION_ROWS if "ranking" in row.cells
-        ]
+        paper, best = [], ABLATION_ROWS[0].cells["ranking"]
+        for row in ABLATION_ROWS:
+            score = row.cells["ranking"]
+            assert isinstance(score, Score) and isinstance(best, Score)
+            change = {"change": Score(round(100 * (score.value - best.value), 1))} if score != best else {}
+            paper.append(TableRow(row.title, {ML: score} | change, PAPER))
         caption = (
             "Share of held-out triples ranked correctly, and labelled equations of the atlas by cosine. Networks: one "
             "seed, 1 M fixed triplets of half of the works, 10 epochs, negatives of the anchor's field. "
             "Brackets: 95 %, bootstrap over works, or labels. The paper's rows are of its own machine-learning papers."
         )
-        rows = [self.make_row(name) for name in VARIANTS]
+        rows = [self.make_row(name, minus="full") for name in VARIANTS]
         for name in ("ml", "ml-no-augmentation"):
-            rows.append(self.make_row(name, note="trained on machine learning only, 250,000 triplets"))
-        tables = [Table("ablation", "Ablation", [*_TRIPLES, *_LABELLED], [row for row in rows if row] + paper, caption)]
+            rows.append(self.make_row(name, "trained on machine learning only, 250,000 triplets", minus="ml"))
+        columns = [*_TRIPLES, TableColumn("change", "points, machine learning only", "number", ""), *_LABELLED]
+        tables = [Table("ablation", "Ablation", columns, [row for row in rows if row] + paper, caption)]
         return ExperimentResult(
             "ablation", "Ablation", [*tables, self._make_kinds(), self._make_augmentation()], facts=self.describe()
         )
@@ -178,12 +186,7 @@ class PaperTables:
 
     def make_formulas(self) -> ExperimentResult:
         """Make the table of what the printed formulas change, and citations."""
-        rows = []
-        for name in FORMULAS:
-            row = self.make_row(name)
-            if row is not None:
-                change = self.score(name, "any", minus="base") if name != "base" else None
-                rows.append(TableRow(row.title, row.cells | ({"change": change} if change else {})))
+        rows = [row for name in FORMULAS if (row := self.make_row(name, minus="base", kind="any")) is not None]
         columns = [*_TRIPLES, TableColumn("change", "points, negatives of any field", "number", ""), *_LABELLED]
         caption = "5 M fresh triplets, negatives of any field, one seed each."
         table = Table("formulas", "As the formulas say", columns, rows, caption)
@@ -318,6 +321,13 @@ class PaperTables:
         if sweep:
             caption = f"{SWEEP_STEPS:,} steps each, learning rates scaled with the square root of the batch."
             tables.append(Table("batches", "Batch size at equal steps", _RECALLS, sweep, caption))
+        equal = [row for row in map(self.make_row, EQUAL) if row is not None]
+        if equal:
+            caption = (
+                "Trained on pairs of one paper: 1.5 M fresh triplets in batches of 256, learning rate 3e-4, histogram "
+                "loss of unit vectors and masking; renamed: with augmentation."
+            )
+            tables.append(Table("equal", "Before finetuning", [*_TRIPLES, *_LABELLED], equal, caption))
         return ExperimentResult("equalities", "Equalities", tables, facts=self.describe())
 
     def _score_recalls(self, name: str, pair_set: str) -> tuple[Cells, str] | None:
@@ -346,10 +356,15 @@ class PaperTables:
         return TableRow(row.title, {key.replace("r", "p"): score for key, score in row.cells.items()}, row.origin)
 
 
-def make_bitmaps_result(context: ExperimentContext, data: BitmapData, others: Mapping[str, Any]) -> ExperimentResult:
-    """Make the table of the bitmap CNN; `others` have vectors of the same held-out equations, by title."""
-    learned, held_out = data.draw_triples(context.scale.triples // 5)
-    tall = data.heights[held_out.trees].max(axis=0) > HEIGHT - 2
+def make_bitmaps_result(
+    context: ExperimentContext, data: Mapping[float, BitmapData], others: Mapping[str, Any]
+) -> ExperimentResult:
+    """Make the table of the bitmap CNN, given the data of its networks by their `times`.
+
+    `others` have vectors of the held-out equations, by title.
+    """
+    held_out = data[1.0].draw_triples(context.scale.triples // 5)[1]
+    tall = data[1.0].heights[held_out.trees].max(axis=0) > HEIGHT - 2
     resamples, rows = context.scale.resamples, []
 
     def make_cells(correct: Flags) -> Cells:
@@ -357,21 +372,33 @@ def make_bitmaps_result(context: ExperimentContext, data: BitmapData, others: Ma
         parts = {"test": None, "tall": tall, "low": ~tall}
         return {key: held_out.compute_score(values, resamples, chosen) for key, chosen in parts.items()}
 
-    for name, settings in BITMAP_NETWORKS.items():
-        row = try_to(lambda name=name: measure_bitmaps(context, data, name))  # type: ignore[misc]
+    def add_row(title: str, some: BitmapData, measure: Callable[[], Row]) -> None:
+        row = try_to(measure)
         if row is not None:
-            train = Score(float(unpack_bits(row["train"], len(learned)).mean()))
+            train = Score(float(unpack_bits(row["train"], context.scale.triples // 5).mean()))
             cells = make_cells(unpack_bits(row["test"], len(held_out)))
-            rows.append(TableRow(settings.title, cells | {"train": train}))
+            rows.append(TableRow(title, cells | {"train": train, "equations": Score(float(len(some.train)))}))
+
+    for name, settings in BITMAP_NETWORKS.items():
+        some = data[settings.times]
+        add_row(settings.title, some, partial(measure_bitmaps, context, some, name))
+    add_row(PEER.title, data[1.0], partial(measure_peer, context, data[1.0]))
     rows += [TableRow(title, make_cells(held_out.find_correct(vectors))) for title, vectors in others.items()]
+    rows += [
+        TableRow(row.title, {"test": row.cells["ranking"]}, PAPER)
+        for row in ABLATION_ROWS
+        if row.title in ("Bitmap CNN, retrained", "Full model")
+    ]
     columns = [
+        TableColumn("equations", "equations learned from", "number", ""),
         TableColumn("test", "held out", "percent", ""), TableColumn("train", "own training papers", "percent", ""),
         TableColumn("low", "held out, all formulas fit", "percent", ""),
         TableColumn("tall", "held out, one is too tall", "percent", ""),
     ]  # fmt: skip
     caption = (
-        f"{len(held_out):,} triples of {len(data.test):,} held-out equations; trained on {len(data.train):,} others. A "
-        f"formula is too tall if it needs more than {HEIGHT - 2} pixels: in {tall.mean():.0%} of the triples."
+        f"{len(held_out):,} triples of {len(data[1.0].test):,} held-out equations; learned from 2 M triplets unless it "
+        f"says otherwise. A formula is too tall if it needs more than {HEIGHT - 2} pixels: in {tall.mean():.0%} of the "
+        "triples."
     )
     return ExperimentResult("bitmaps", "Bitmap CNN", [Table("bitmaps", "Bitmap CNN", columns, rows, caption)])
 

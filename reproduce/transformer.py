@@ -1,11 +1,14 @@
 """The paper's transformer baseline (section 6.4; Devlin et al. 2019): attention among all nodes of a tree.
 
     input    x_i = norm( W f_i + b + P(r_i) )          f_i a node's 256 features, r_i its depth-first rank, P learned
-    layers   `torch.nn.TransformerEncoder`, normalised before attention and the inner layer, GELU, no dropout
+    layers   x = x + attention(norm(x)),  x = x + W gelu(W norm(x) + b) + b, attention within each tree
     output   mean over the nodes of norm(x_i), then W x + b
 
 BERT normalises after each sum; normalising before is steadier without a long warm-up. There is no dropout, because
 nodes are masked anyway and a repeated step must be the same.
+
+Only attention needs to know which nodes form a tree; everything else takes all nodes of a batch as they are. On a GPU
+(torch 2.10 or later) a kernel for sequences of different length computes it, and layers are compiled for training.
 
 Training: the masking and histogram loss of the graph network, with the same features, on embeddings of length 1.
 """
@@ -70,7 +73,7 @@ class SequenceBatch:
 
     batch: DeviceBatch
     rank: Tensor  # (nodes,) int64, depth-first
-    groups: list[_Group]
+    groups: list[_Group]  # on a CPU
     order: Tensor  # (trees,) int64, position of each requested tree in the sorted batch
 
 
@@ -99,7 +102,8 @@ class TreeSequences:
         within = nodes - offsets[tree]
         rank = self._rank[self.trees.offsets[tree_ids][tree] + within].long()
         groups = []
-        for first, last in pairwise(sorted({round(share * len(trees)) for share in _GROUP_ENDS})):
+        ends_of_groups = _GROUP_ENDS if self.device.type == "cpu" else ()
+        for first, last in pairwise(sorted({round(share * len(trees)) for share in ends_of_groups})):
             length = -(-int(self.sizes[chosen[last - 1]]) // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
             part = slice(int(ends[first - 1]) if first else 0, int(ends[last - 1]))
             cell = (tree[part] - first) * length + within[part]
@@ -140,6 +144,44 @@ def truncate(forest: Forest, longest: int) -> tuple[Forest, npt.NDArray[np.int32
     ), rank[kept]  # fmt: skip
 
 
+class TransformerLayer(nn.Module):
+    """Attention among the nodes of each tree, then an inner layer; both normalised before, added to the input."""
+
+    def __init__(self, shape: TransformerShape) -> None:
+        super().__init__()
+        self._heads, self._longest = shape.heads, shape.longest
+        self.attention_norm, self.inner_norm = nn.LayerNorm(shape.width), nn.LayerNorm(shape.width)
+        self.attention_input = nn.Linear(shape.width, 3 * shape.width)
+        self.attention_output = nn.Linear(shape.width, shape.width)
+        self.inner, self.output = nn.Linear(shape.width, shape.inner), nn.Linear(shape.inner, shape.width)
+
+    def forward(self, x: Tensor, offsets: Tensor, groups: list[_Group]) -> Tensor:
+        """Compute new vectors of all nodes, (nodes, width); tree t has the nodes offsets[t] to offsets[t + 1]."""
+        query, key, value = self.attention_input(self.attention_norm(x)).unflatten(1, (3, self._heads, -1)).unbind(1)
+        if x.is_cuda:
+            from torch.nn.attention.varlen import varlen_attn
+
+            attended = varlen_attn(query, key, value, offsets, offsets, self._longest, self._longest)
+        else:
+            attended = torch.cat([_attend_padded(query, key, value, group) for group in groups])
+        x = x + self.attention_output(attended.flatten(1))
+        added: Tensor = self.output(functional.gelu(self.inner(self.inner_norm(x))))
+        return x + added
+
+
+def _attend_padded(query: Tensor, key: Tensor, value: Tensor, group: _Group) -> Tensor:
+    """Compute attention within the trees of a group: (nodes, heads, width of a head)."""
+    rows, length = group.shape
+    padded = []
+    for x in (query, key, value):
+        part = x[group.nodes]
+        room = part.new_zeros(rows * length, *part.shape[1:])
+        padded.append(room.index_copy(0, group.cell, part).unflatten(0, (rows, length)).transpose(1, 2))
+    seen = ~group.padding[:, None, None, :]
+    attended = functional.scaled_dot_product_attention(*padded, attn_mask=seen)
+    return attended.transpose(1, 2).flatten(0, 1)[group.cell]
+
+
 class TransformerNetwork(nn.Module):
     """Trees to embeddings; on GPUs products are in bfloat16, weights stay in float32."""
 
@@ -148,13 +190,8 @@ class TransformerNetwork(nn.Module):
         self.shape = shape
         self.input = nn.Linear(FEATURES, shape.width)
         self.position = nn.Embedding(shape.longest, shape.width)
-        self.input_norm = nn.LayerNorm(shape.width)
-        layer = nn.TransformerEncoderLayer(
-            shape.width, shape.heads, shape.inner, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
-        )
-        self.layers = nn.TransformerEncoder(
-            layer, shape.layers, norm=nn.LayerNorm(shape.width), enable_nested_tensor=False
-        )
+        self.input_norm, self.output_norm = nn.LayerNorm(shape.width), nn.LayerNorm(shape.width)
+        self.layers = nn.ModuleList(TransformerLayer(shape) for _ in range(shape.layers))
         self.output = nn.Linear(shape.width, shape.dimensions)
         for name, parameter in self.named_parameters():
             if parameter.dim() > 1:
@@ -171,13 +208,9 @@ class TransformerNetwork(nn.Module):
         """Compute the last layer's vector of every node: (nodes, 256) features -> (nodes, width)."""
         with torch.autocast(features.device.type, torch.bfloat16, enabled=features.is_cuda):
             x = self.input_norm(self.input(features) + self.position(trees.rank))
-            parts = []
-            for group in trees.groups:
-                rows, length = group.shape
-                padded = x.new_zeros(rows * length, x.shape[1]).index_copy(0, group.cell, x[group.nodes])
-                attended = self.layers(padded.view(rows, length, -1), src_key_padding_mask=group.padding)
-                parts.append(attended.flatten(0, 1)[group.cell])
-        return torch.cat(parts).float()
+            for layer in self.layers:
+                x = layer(x, trees.batch.trees.offsets, trees.groups)
+            return self.output_norm(x).float()
 
     def average_nodes(self, nodes: Tensor, trees: SequenceBatch) -> Tensor:
         """Compute the mean of the nodes of each requested tree: (trees, width)."""
@@ -203,6 +236,9 @@ class TransformerObjective(nn.Module):
             self.network = TransformerNetwork(shape)
             self.heads = MaskingHeads(shape.width)
         self.to(trees.device)
+        if trees.device.type == "cuda":
+            for layer in self.network.layers:
+                layer.compile(dynamic=True)
         self._batch, self._device, self._trees, self._sampler = recipe.batch, trees.device, trees, sampler
         self._masking = Masking(recipe.masking, seed=recipe.seed)
         self._augmentation = None

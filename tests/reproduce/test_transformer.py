@@ -39,17 +39,15 @@ def slow_embedding(made, forest, vocabulary):
     trees = TreeSequences(forest, vocabulary, made.shape.longest, CPU)
     x = trees.trees.build_features(trees.make_batch(np.arange(1)).batch, torch.float32)
     x = made.input_norm(made.input(x) + made.position.weight[torch.from_numpy(truncate(forest, made.shape.longest)[1])])
-    for layer in made.layers.layers:
-        attention = layer.self_attn
-        projected = torch.nn.functional.linear(layer.norm1(x), attention.in_proj_weight, attention.in_proj_bias)
-        parts = projected.unflatten(1, (3, attention.num_heads, -1))
+    for layer in made.layers:
+        parts = layer.attention_input(layer.attention_norm(x)).unflatten(1, (3, made.shape.heads, -1))
         heads = []
-        for head in range(attention.num_heads):
+        for head in range(made.shape.heads):
             query, key, value = parts[:, :, head].unbind(1)
             heads.append(torch.softmax(query @ key.T / query.shape[1] ** 0.5, dim=1) @ value)
-        x = x + attention.out_proj(torch.cat(heads, dim=1))
-        x = x + layer.linear2(torch.nn.functional.gelu(layer.linear1(layer.norm2(x))))
-    return made.output(made.layers.norm(x).mean(0))
+        x = x + layer.attention_output(torch.cat(heads, dim=1))
+        x = x + layer.output(torch.nn.functional.gelu(layer.inner(layer.inner_norm(x))))
+    return made.output(made.output_norm(x).mean(0))
 
 
 @settings(max_examples=25, deadline=None)
