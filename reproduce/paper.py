@@ -124,8 +124,10 @@ class PaperTables:
         for row in ABLATION_ROWS:
             score = row.cells["ranking"]
             assert isinstance(score, Score) and isinstance(best, Score)
-            change = {"change": Score(round(100 * (score.value - best.value), 1))} if score != best else {}
-            paper.append(TableRow(row.title, {ML: score} | change, PAPER))
+            cells: Cells = {ML: score}
+            if score != best:
+                cells["change"] = Score(round(100 * (score.value - best.value), 1))
+            paper.append(TableRow(row.title, cells, PAPER))
         caption = (
             "Share of held-out triples ranked correctly, and labelled equations of the atlas by cosine. Networks: one "
             "seed, 1 M fixed triplets of half of the works, 10 epochs, negatives of the anchor's field. "

@@ -162,6 +162,7 @@ class TransformerLayer(nn.Module):
             from torch.nn.attention.varlen import varlen_attn
 
             attended = varlen_attn(query, key, value, offsets, offsets, self._longest, self._longest)
+            assert isinstance(attended, Tensor)
         else:
             attended = torch.cat([_attend_padded(query, key, value, group) for group in groups])
         x = x + self.attention_output(attended.flatten(1))
@@ -177,8 +178,7 @@ def _attend_padded(query: Tensor, key: Tensor, value: Tensor, group: _Group) -> 
         part = x[group.nodes]
         room = part.new_zeros(rows * length, *part.shape[1:])
         padded.append(room.index_copy(0, group.cell, part).unflatten(0, (rows, length)).transpose(1, 2))
-    seen = ~group.padding[:, None, None, :]
-    attended = functional.scaled_dot_product_attention(*padded, attn_mask=seen)
+    attended = functional.scaled_dot_product_attention(*padded, ~group.padding[:, None, None, :])
     return attended.transpose(1, 2).flatten(0, 1)[group.cell]
 
 
@@ -210,7 +210,8 @@ class TransformerNetwork(nn.Module):
             x = self.input_norm(self.input(features) + self.position(trees.rank))
             for layer in self.layers:
                 x = layer(x, trees.batch.trees.offsets, trees.groups)
-            return self.output_norm(x).float()
+            nodes: Tensor = self.output_norm(x).float()
+            return nodes
 
     def average_nodes(self, nodes: Tensor, trees: SequenceBatch) -> Tensor:
         """Compute the mean of the nodes of each requested tree: (trees, width)."""
