@@ -173,12 +173,13 @@ class TransformerLayer(nn.Module):
 def _attend_padded(query: Tensor, key: Tensor, value: Tensor, group: _Group) -> Tensor:
     """Compute attention within the trees of a group: (nodes, heads, width of a head)."""
     rows, length = group.shape
-    padded = []
-    for x in (query, key, value):
-        part = x[group.nodes]
-        room = part.new_zeros(rows * length, *part.shape[1:])
-        padded.append(room.index_copy(0, group.cell, part).unflatten(0, (rows, length)).transpose(1, 2))
-    attended = functional.scaled_dot_product_attention(*padded, ~group.padding[:, None, None, :])
+
+    def pad(x: Tensor) -> Tensor:
+        room = x.new_zeros(rows * length, *x.shape[1:])
+        return room.index_copy(0, group.cell, x[group.nodes]).unflatten(0, (rows, length)).transpose(1, 2)
+
+    seen = ~group.padding[:, None, None, :]
+    attended = functional.scaled_dot_product_attention(pad(query), pad(key), pad(value), attn_mask=seen)
     return attended.transpose(1, 2).flatten(0, 1)[group.cell]
 
 
