@@ -176,7 +176,8 @@ def _attend_padded(query: Tensor, key: Tensor, value: Tensor, group: _Group) -> 
 
     def pad(x: Tensor) -> Tensor:
         room = x.new_zeros(rows * length, *x.shape[1:])
-        return room.index_copy(0, group.cell, x[group.nodes]).unflatten(0, (rows, length)).transpose(1, 2)
+        room = room.index_copy(0, group.cell, x[group.nodes])
+        return room.view(rows, length, *x.shape[1:]).transpose(1, 2)
 
     seen = ~group.padding[:, None, None, :]
     attended = functional.scaled_dot_product_attention(pad(query), pad(key), pad(value), attn_mask=seen)
