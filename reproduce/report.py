@@ -6,6 +6,9 @@ committed in `reproduce/results`. Pages have tables between markers; the sentenc
     <!-- table: NAME/TABLE -->
     ...
     <!-- end -->
+
+A cell may name figures of other results instead of repeating them: {"from": [["NAME/TABLE", ROW, COLUMN], ...]}. One is
+shown with its interval, several without.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import orjson
 from eqkin.errors import BadInput
 from eqkin.evaluation.cache import make_folder
 from eqkin.evaluation.context import FULL_SCALE, ExperimentContext
-from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow, to_markdown
+from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow, format_score, to_markdown
 from eqkin.statistics import Score
 from eqkin.storage import write_file
 
@@ -44,14 +47,15 @@ def save_result(context: ExperimentContext, result: ExperimentResult) -> Path:
 
 
 def load_tables(folder: Path = RESULTS) -> dict[str, Table]:
-    """Read the tables of all results, by NAME/TABLE; raises `BadInput` if there are none."""
-    tables: dict[str, Table] = {}
-    for path in sorted(folder.glob("*.json")):
-        content = orjson.loads(path.read_bytes())
-        tables |= {f"{path.stem}/{table['name']}": _parse_table(table) for table in content["tables"]}
-    if not tables:
+    """Read the tables of all results, by NAME/TABLE; raises `BadInput` if there are none, or a figure is missing."""
+    contents = {
+        f"{path.stem}/{table['name']}": table
+        for path in sorted(folder.glob("*.json"))
+        for table in orjson.loads(path.read_bytes())["tables"]
+    }
+    if not contents:
         raise BadInput(f"{folder}: no results; run experiments first, such as `python -m reproduce study`")
-    return tables
+    return {name: _parse_table(table, contents) for name, table in contents.items()}
 
 
 def fill_tables(text: str, tables: Mapping[str, Table]) -> str:
@@ -82,18 +86,32 @@ def write_report(root: Path, folder: Path = RESULTS) -> list[Path]:
     return written
 
 
-def _parse_table(values: Mapping[str, Any]) -> Table:
+def _parse_table(values: Mapping[str, Any], others: Mapping[str, Any]) -> Table:
     columns = [TableColumn(**column) for column in values["columns"]]
     rows = [
         TableRow(
-            row["title"], {key: _parse_cell(cell) for key, cell in row["cells"].items()}, row["origin"], row["note"]
+            row["title"], {key: _parse_cell(cell, others) for key, cell in row["cells"].items()}, row["origin"],
+            row["note"],
         )
         for row in values["rows"]
-    ]
+    ]  # fmt: skip
     return Table(values["name"], values["title"], columns, rows, values["caption"], values["quotes"])
 
 
-def _parse_cell(cell: Any) -> Score | str:
+def _parse_cell(cell: Any, others: Mapping[str, Any]) -> Score | str:
     if isinstance(cell, str):
         return cell
+    if "from" in cell:
+        found = [_parse_cell(_find_cell(others, *place), others) for place in cell["from"]]
+        if len(found) == 1:
+            return found[0]
+        return ", ".join(format_score(Score(one.value), "share") if isinstance(one, Score) else one for one in found)
     return Score(math.nan if cell["value"] is None else cell["value"], cell["low"], cell["high"])
+
+
+def _find_cell(tables: Mapping[str, Any], name: str, title: str, column: str) -> Any:
+    rows = tables.get(name, {"rows": []})["rows"]
+    cells = [row["cells"][column] for row in rows if row["title"] == title and column in row["cells"]]
+    if len(cells) != 1:
+        raise BadInput(f"a summary names the figure {column} of {title} in {name}, of which there are {len(cells)}")
+    return cells[0]

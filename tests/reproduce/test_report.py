@@ -27,18 +27,16 @@ def test_every_result_is_shown():
     assert {name.split("/")[0] for name in shown} == {path.stem for path in RESULTS.glob("*.json")}
 
 
-def test_summary_has_the_scores_of_all_sets():
-    tables = {name: json.loads((RESULTS / f"{name}.json").read_bytes())["tables"] for name in ("summary", "sets")}
-    measured = {row["title"]: row["cells"] for row in tables["sets"][0]["rows"]}
-    searched = {row["title"]: row["cells"] for row in tables["sets"][2]["rows"]}
-    names = ["notations-test, MAP", "", "laws-dev, MRR", "arqmath-dev, nDCG'", "atlas, accuracy"]
-    for name, row in zip(names, tables["summary"][0]["rows"], strict=True):
-        systems = {"c0": "eqkin", "c2": "tfidf-latex", "c3": "approach0"} if name else {"c0": "search"}
-        scores = measured[name] if name else searched["notations-test"]
-        for column, system in systems.items():
-            assert row["cells"][column] == {key: round(value, 3) for key, value in scores[system].items()}
-    vectors = [row["cells"]["c0"] for row in tables["summary"][1]["rows"]]
-    assert vectors[-1] == f"{measured['mean over sets']['eqkin-vector']['value']:.3f}"[1:]
+def test_cell_can_name_figures_of_other_results(tmp_path):
+    place = ["mine/scores", "one", "a"]
+    rows = [TableRow("alone", {"a": {"from": [place]}}), TableRow("both", {"a": {"from": [place, place]}})]
+    for name, table in (("mine", TABLE), ("summary", Table("all", "All", [TableColumn("a", "A")], rows))):
+        save_result(ExperimentContext(ResultCache(tmp_path)), ExperimentResult(name, name, [table]))
+    cells = [row.cells["a"] for row in load_tables(tmp_path / "results")["summary/all"].rows]
+    assert cells == [Score(0.5, 0.4, 0.6), ".500, .500"]
+    (tmp_path / "results" / "mine.json").unlink()
+    with pytest.raises(BadInput, match="names the figure a of one in mine/scores, of which there are 0"):
+        load_tables(tmp_path / "results")
 
 
 def test_result_files_quote_no_formula():
