@@ -17,6 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,7 @@ class SetMeasure:
     differences: dict[str, tuple[Score, float]]
 
 
+@cache
 def read_notations() -> list[LabelledSet]:
     """Read both bundled sets of laws in several notations."""
     return [read_labelled(Path(__file__).with_name(name)) for name in NOTATION_FILES]

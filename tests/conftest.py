@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 
 if TYPE_CHECKING:
@@ -21,9 +23,9 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("ci", derandomize=True, max_examples=60, deadline=None)
+settings.register_profile("ci", derandomize=True, max_examples=30, deadline=None)
 settings.register_profile("thorough", max_examples=3_000, deadline=None)
-settings.register_profile("default", max_examples=30, deadline=None)
+settings.register_profile("default", max_examples=20, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "thorough" if os.environ.get("EQKIN_THOROUGH") else "default")
 
 SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group
@@ -31,6 +33,12 @@ SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group
     "tests/search/test_backends.py": "milvus",
     "tests/backends/ray/": "ray",
 }
+COMPILED_MODULES = (
+    "eqkin.encoder.cpu_kernels",
+    "eqkin.index.kernels",
+    "eqkin.index.text_kernels",
+    "eqkin.trees.kernels",
+)
 LONG_FILES = (  # begin first, so that no process waits for another one at the end
     *SHARED_SERVERS,
     "tests/training/test_distributed.py",
@@ -53,15 +61,20 @@ def encoder() -> Encoder:
 
 
 @pytest.fixture(scope="session")
-def atlas_library(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Path:
-    """Build a library of the atlas with its index; for reading, or to be copied."""
+def atlas_library(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder, request: pytest.FixtureRequest) -> Path:
+    """Build a library of the atlas with its index, once for all processes of a run; for reading, or to be copied."""
     from eqkin import Library
     from eqkin.index import update_index
 
-    with Library.open(tmp_path_factory.mktemp("atlas") / "library", create=True) as library:
-        library.add("atlas:", formulas="displays")
-        update_index(library, encoder)
-        return library.folder
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if hasattr(request.config, "workerinput") else base  # all processes of xdist have this one
+    with FileLock(shared / "atlas.lock"):
+        if not (shared / "atlas").exists():
+            with Library.open(shared / "atlas.part", create=True) as library:
+                library.add("atlas:", formulas="displays")
+                update_index(library, encoder)
+            (shared / "atlas.part").rename(shared / "atlas")
+    return shared / "atlas"
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +100,13 @@ def fast_neighbours() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)
         yield
+
+
+def pytest_configure(config):
+    """Compile the compiled loops once: they are loaded from a cache by all processes that start afterwards."""
+    if not hasattr(config, "workerinput"):
+        for name in COMPILED_MODULES:
+            import_module(name)
 
 
 def pytest_collection_modifyitems(items):

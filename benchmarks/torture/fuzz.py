@@ -1,4 +1,4 @@
-"""Hostile input: documents, archives, formulas and queries that are damaged at random.
+"""Hostile input: documents, archives, formulas and queries that are damaged at random or repeat a piece for ever.
 
 Every case must end in a result or an error of eqkin, in MathML that is XML, and soon. The command
 `python -m benchmarks.torture.fuzz SECONDS SEED` prints the rows as JSON; with a third argument it runs that one case
@@ -53,23 +53,45 @@ _TOKENS = (
 &#99999999999; <!ENTITY <!DOCTYPE \u0000 \uffff .. math:: :math:` ``` --- @article{ TY [[[[[[[[ }}}}}}}} null -1
 1e999 NaN ? \begin{eqkinmathml}<math>
 """.split()
-    + [
-        '"title":',
-        '"cells"',
-        "\x00",
-        "\x1b[31m",
-        "\uffff",
-        "\ud7ff",
-        "\u202e",
-        "\u0301" * 50,
-        "²",
-        "٣",
-        "9" * 5_000,
-        "&#" + "9" * 5_000 + ";",
-        "\n" * 50,
-        "  - ",
-    ]
+    + ['"title":', '"cells"', "\x00", "\x1b[31m", "\uffff", "\ud7ff", "\u202e", "\u0301" * 50, "²", "٣"]
+    + ["9" * 5_000, "&#" + "9" * 5_000 + ";", "\n" * 50, "  - "]
 )
+# pieces that are repeated: a number replaces #
+_PIECES = r"""
+{ } [ ] $ \ % \[ \] \( $$ \[x\] $x=1$ $x<y+z$ \section{a} \section{ \section[ \section[{] \def\a \def\a{ \def\a{}
+\let\a \newcommand{\a#}{x} \newcommand{\a#}[2]{x}\[\a#{}\] \newcommand{\a}{ \newcommand{\a}[1] \newenvironment{a}{
+\verb| \verb1 \iffalse \iffalse\fi \if\fi \begin{verbatim} \begin{comment} \begin{a} \begin{equation}
+\begin{equation}x\end{equation} \begin{align}a&=b\\ \begin{align}a&=b\\c&=d\end{align} \begin{array}
+\begin{array}\begin{array}\end{array} \begin{cases} \usepackage[ \usepackage{a#} \cite[ \cite{a#} \citep[ \bibitem{a#}
+\bibitem \label{a#} \[x\label{a#}\] \ref{a#} \tag{#} \input{a#} \input{ \import{a}{b} \bibliography{a#}
+\documentclass[ \begin{document} \end{document} \title{ \title{a} \author{a} \author{a\and} \date{1} \\ \\[ & &= a&b\\
+\left( \begin \end \end{equation} \endinput #1 ## \expandafter\def\csname \DeclarePairedDelimiter{\a}
+\NewDocumentCommand{\a}{ \DeclareMathOperator{\a#}{b} \x# \[\x#\] \"{ \c{ \'e ~ \, \$ \footnote{ \be \be\ee x_ x^ ' ''
+a=b= \frac \text{ \mbox{$ \quad arxiv: arXiv:1706.03762 eprint @a{ @article{a#, doi: 10.1000/a# http:// - --
+\begin{eqkinmathml}<math><mi>x</mi></math>\end{eqkinmathml} \begin{eqkinmathml} <math> &amp; \begin{split}\end{split}
+\appendix * ** _ __ ` `` ``` ~~~ > >> # ]( [a]( [a]: ![ < <a <!-- $a$ $$a$$ | |a|b| ::: --- === + 1. {% {{ {#a} ^[
+[^1] [^1]: $`a`$ ```math :label: <div> </div> <script> (@eq) *a _a **a <a> </a> <b '" <b " <p> <math><mi>x</mi></math>
+<math><mrow> <math><mi></math> &lt; &#60; &# --> <![CDATA[ ]]> <script>x</script> <style> <h1> <h1>a</h1> <h2>a
+<title> <table><tr><td> <meta name=author content=a> href=a> b=c class='ltx_equation'> <span class='katex-display'>
+<tr class='ltx_equation'><td> <!DOCTYPE <? </ <a/> $x$ <section class='ltx_bibliography'> <li class='ltx_bibitem'>
+<annotation encoding='application/x-tex'> <pre> <svg> " = <a"' .. math:: :math:`a` `a` a:: .. _a: [1]_ |a| :: == +-+
+<p>a</p> <p><m>x</m></p> <me>x</me> <section><title>a</title></section> <md><mrow>x</mrow></md> ( @comment{ \' 1,
+""".split()
+_PIECES += (
+    "- a\n¦ - ¦> a\n¦# a\n¦$$\na\n$$\n¦```\n¦| a |\n¦    a\n¦* a\n  ¦a  \n¦$$\n¦`a\n¦> - ¦.. math::\n\n   x\n\n¦"
+    ".. a::\n¦a\n=\n¦   a\n¦.. math::\n¦:a: b\n¦a\n a\n  a\n¦.. math::\n   :label: a#\n\n   x\n\n¦* a\n\n  b\n¦"
+    "\\begin_layout Section\n¦\\begin_layout Standard\n¦\\begin_inset Box\n¦\\begin_inset Formula $x$\n¦"
+    "\\begin_inset Note\n¦\\end_layout\n¦\\end_inset\n¦a\n¦\\a\n¦\\begin_inset Box\n\\begin_layout Plain\na\n¦"
+    "$x$\n¦\"\"\"\n$$x$$\n\"\"\"\n¦def a#():\n '''.. math:: x'''\n¦a=1\n¦class a:\n¦@article{a#, title={b}}\n¦"
+    "@string{a#={b}}\n¦@article{a, ¦title={a},\n¦a and ¦"
+    "@article{a#, title={{b}{b}{b}{b}{b}{b}{b}{b}{b}{b}{b}{b}{b}{b}{b}{b}{b}{b}{b}{b}}, author={A and B}}\n¦"
+    "@article{a#, title = a # b # c }\n¦\n¦TY  - JOUR\nTI  - a\nER  - \n¦TY  - JOUR\n¦ER  - \n¦AU  - A, B\n¦"
+    'TI  - ¦  - ¦DO  - 10.1/a\n¦{"title": "a", "id": "#"},¦{"title": ¦'
+    '{"title": "a", "author": [{"family": "b"}]},¦a ¦ ¦\n\n¦%\n¦$a\n\n¦$ a $ ¦\t¦\\ ¦\xe9¦\u221a¦'
+    "x y = z, ¦A. B, ¦1. "
+).split("¦")
+_HEADS = ("", r"\begin{equation}", r"\bibitem{a} $", r"\title{", r"\def\be{\begin{equation}}\begin{document}")
+_REPEATED_CHARS = 400_000
 _NOTEBOOK = '{"cells": [{"cell_type": "markdown", "source": %s}], "metadata": {}, "nbformat": 4}'
 _LYX = (
     "#LyX 2.3\n\\begin_document\n\\begin_body\n\\begin_layout Section\nA\n\\end_layout\n"
@@ -181,7 +203,7 @@ class Fuzzer:
         *["mathml"] * 2,
         *["query"] * 2,
         *["search"] * 2,
-        "pandoc",
+        *("pandoc", "repeat", "repeat"),
     )
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -206,6 +228,19 @@ class Fuzzer:
     def _check_pandoc(self, rng: random.Random) -> None:
         if rng.random() < 0.1:  # a process each
             self._check_document(rng.choice(("org", "typ")), rng)
+
+    def _check_repeat(self, rng: random.Random) -> None:
+        """Read a document that repeats a piece: in quadratic time it would be slow."""
+        kind, piece = rng.choice("tex md rst html ipynb lyx ptx py bib ris json".split()), rng.choice(_PIECES)
+        text = "".join(piece.replace("#", str(number)) for number in range(_REPEATED_CHARS // len(piece)))
+        path = self._folder / f"a.{kind}"
+        path.write_bytes(build_document(kind, rng.choice(_HEADS) + text, [text], rng))
+        try:
+            for _, item in zip(range(_MAX_ITEMS), open_source(str(path)), strict=False):
+                paper = item.load()
+                parse(paper.text, paper.styles, paper.bibliography, rows=True, inline=True)
+        except EqkinError:
+            pass
 
     def _check_document(self, kind: str, rng: random.Random) -> None:
         raw = build_document(kind, rng.choice(self._articles)[:20_000], self._formulas, rng)

@@ -5,7 +5,6 @@ import random
 import pytest
 
 from benchmarks.torture.fuzz import Fuzzer, build_document, mutate
-from benchmarks.torture.scaling import run_scaling
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +23,3 @@ def test_mutations_and_documents_are_determined_by_their_seed() -> None:
     assert len(set(made)) > 5
     archives = [build_document("tar", "$x$", ["x"], random.Random(5)) for _ in range(2)]
     assert archives[0] == archives[1]
-
-
-def test_growth_is_measured_until_the_time_is_over() -> None:
-    rows = run_scaling(0.2, seed=1)
-    assert rows
-    assert all(cases >= 1 and failures == 0 for _, cases, failures, _ in rows)

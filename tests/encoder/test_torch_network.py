@@ -68,7 +68,7 @@ def test_sum_embeddings_match_the_formulas(forest, architecture, seed):
     assert torch.allclose(embeddings, expected, rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=6), st.sampled_from(SHAPES), st.integers(0, 5))
 def test_sum_training_matches_the_formulas_and_gradients(sizes, architecture, seed):
     forest = build([LEAF, *(("mrow", "", "", [LEAF] * n + [("mo", "a=b", "=12"[:n], [LEAF])]) for n in sizes)])
@@ -126,7 +126,7 @@ def test_node_norm_of_equal_nodes_is_finite():
     assert gradient.isfinite().all()
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(SOME_FORESTS, st.integers(1, 40))
 def test_padding_does_not_change_sum_training(forest, padding):
     results = []
@@ -258,7 +258,7 @@ def assert_same_vectors(model, forest) -> None:
     assert (np.abs(ours - theirs).max(axis=1) <= 3e-5 * np.maximum(np.linalg.norm(theirs, axis=1), 1)).all()
 
 
-@settings(max_examples=50)
+@settings(max_examples=20)
 @given(SOME_FORESTS, st.sampled_from(SHAPES), st.integers(0, 5))
 def test_numpy_and_torch_vectors_agree(forest, architecture, seed):
     assert_same_vectors(random_model(architecture, seed), forest)

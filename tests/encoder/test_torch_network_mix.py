@@ -61,7 +61,7 @@ def test_mix_embeddings_match_the_formulas(forest, architecture, seed):
     assert torch.allclose(network(features_of(forest), batch_trees(forest)), expected, rtol=1e-9, atol=1e-9)
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=6), st.sampled_from(SHAPES), st.integers(0, 5))
 def test_mix_training_matches_the_formulas_and_gradients(sizes, architecture, seed):
     forest = build([LEAF, *(("mrow", "", "", [LEAF] * n + [("mo", "a=b", "=12"[:n], [LEAF])]) for n in sizes)])
@@ -78,7 +78,7 @@ def test_mix_training_matches_the_formulas_and_gradients(sizes, architecture, se
         assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), name
 
 
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(SOME_FORESTS, st.integers(1, 40))
 def test_padding_does_not_change_mix_training(forest, padding):
     results = []

@@ -37,7 +37,7 @@ def test_tree_moments_match_their_formula(forest, width):
         assert torch.allclose(square[tree], x[a:b].square().mean(0))
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(SOME_FORESTS, st.integers(1, 3), st.integers(0, 4))
 def test_mix_gradients_match_finite_differences(forest, width, padding):
     trees = padded(batch_trees(forest), padding)

@@ -18,7 +18,7 @@ from reproduce.triples import unpack_bits
 from tests.training.corpora import corpus_of
 
 CORPUS = corpus_of([[4], [3, 2], [4], [5]])
-SCALE = replace(SMALL_SCALE, triplets=1_000, triples=1_000)
+SCALE = replace(SMALL_SCALE, triplets=480, triples=1_000)
 
 
 def draw_images(corpus: Corpus) -> np.ndarray:
@@ -35,7 +35,7 @@ def draw_images(corpus: Corpus) -> np.ndarray:
 
 @pytest.fixture(scope="module", autouse=True)
 def small_batches():
-    """Batches of a computer without a GPU: 25 steps."""
+    """Batches of a computer without a GPU: 12 steps."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(BITMAP_NETWORKS, "scaled", replace(BITMAP_NETWORKS["scaled"], batch_size=16))
         yield

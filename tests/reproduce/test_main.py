@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[tr
 if find_spec("sklearn") is None:
     pytest.skip("baselines need scikit-learn: pip install 'eqkin[eval]'", allow_module_level=True)
 
+from eqkin.evaluation.context import SMALL_SCALE
 from eqkin.trees.idf import DocumentFrequencies
 from reproduce.__main__ import main
 from tests.cli.running import Ended, eqkin, run_main
@@ -44,6 +46,15 @@ COMMANDS = {
     "sets": ["sets", "--small", "--systems", "tfidf-latex,bag-of-words"],
     "examples": ["examples"],
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def smallest_scale():
+    """Make `--small` even smaller."""
+    scale = replace(SMALL_SCALE, triplets=120, triples=400, width=16, distractors=40, resamples=30)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eqkin.evaluation.context.SMALL_SCALE", scale)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from eqkin.api import Library
@@ -7,8 +9,7 @@ from eqkin.training.data import Corpus
 
 
 @pytest.fixture(scope="session")
-def atlas_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+def atlas_corpus(atlas_library: Path) -> Corpus:
     """The trees of the atlas: 28 articles, each a work of its own."""
-    with Library.open(tmp_path_factory.mktemp("atlas") / "library", create=True) as library:
-        library.add("atlas:")
+    with Library.open(atlas_library) as library:
         return Corpus.from_library(library)

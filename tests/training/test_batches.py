@@ -87,7 +87,7 @@ def test_masking_targets_are_tag_first_attribute_and_first_character(selection):
         assert character == (characters[0] if len(characters) else CHARACTER_SLOTS)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(selections(), st.integers(0, 1000))
 def test_masking_targets_follow_renamed_identifiers(selection, step):
     forest, chosen = selection
@@ -113,7 +113,7 @@ def test_masking_targets_follow_renamed_identifiers(selection, step):
             assert new == old
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(selections(), st.integers(0, 9), st.integers(0, 1000), st.booleans())
 def test_mask_zeroes_features_of_hidden_nodes_only(selection, padding, step, renamed):
     forest, chosen = selection

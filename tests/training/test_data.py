@@ -476,15 +476,13 @@ def test_split_rejects_invalid_fractions(corpus: Corpus, share: float) -> None:
         corpus.split(share, 0)
 
 
-def test_atlas_is_exported_as_a_corpus(tmp_path: Path) -> None:
-    library, path = str(tmp_path / "library"), tmp_path / "corpus.zst"
-    runner = CliRunner()
-    assert runner.invoke(app, ["add", "atlas:", "--library", library]).exit_code == 0
-    result = runner.invoke(app, ["export", "--library", library, "--forest", str(path)])
+def test_atlas_is_exported_as_a_corpus(atlas_library: Path, tmp_path: Path) -> None:
+    path = tmp_path / "corpus.zst"
+    result = CliRunner().invoke(app, ["export", "--library", str(atlas_library), "--forest", str(path)])
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("1,401 trees written")
     assert "(papers: 28, works: 28, size: " in result.stdout
-    assert {entry.name for entry in tmp_path.iterdir()} == {"library", "corpus.zst"}
+    assert {entry.name for entry in tmp_path.iterdir()} == {"corpus.zst"}
     atlas = Corpus.load(path)
     assert atlas.get_equation_id(0) == f"{atlas.papers[0]}#0"
     learn, held_out = atlas.split(0.1, 0)

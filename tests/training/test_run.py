@@ -74,7 +74,7 @@ def whole(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_tiny_network_learns_to_rank_held_out_papers(atlas_corpus: Corpus, tmp_path: Path) -> None:
-    recipe = tiny(width="32", batch="32", triplets="3200", warm_up="10")
+    recipe = tiny(width="32", batch="32", triplets="1600", warm_up="10")
     learn, held_out = atlas_corpus.split(recipe.held_out, recipe.seed)
     measured = HeldOutEvaluator(held_out, Vocabulary.learn([learn.forest]), recipe, torch.device("cpu"))
     torch.manual_seed(0)
@@ -225,7 +225,7 @@ def test_run_rejects_unknown_devices(atlas_corpus: Corpus, tmp_path: Path) -> No
             TrainingRun(atlas_corpus, tiny(), tmp_path, device=name).train()
 
 
-COMMAND = ["--set", "width=16", "--batch", "4", "--triplets", "4000", "--set", "held_out=0.25", "--device", "cpu"]
+COMMAND = "--recipe paper --set width=16 --batch 4 --triplets 4000 --set held_out=0.25 --device cpu".split()
 
 
 def start_training(corpus: Path, folder: Path) -> subprocess.Popen[str]:

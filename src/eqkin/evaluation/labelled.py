@@ -10,6 +10,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -142,6 +143,7 @@ def _describe_problems(read: NamedFormulas, entries: list[tuple[str, str]]) -> s
     return "; ".join(described) + more
 
 
+@cache
 def load_atlas_set() -> LabelledSet:
     """Load the groups of related equations of the bundled atlas, labelled with their group.
 

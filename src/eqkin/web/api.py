@@ -6,11 +6,13 @@ import os
 import re
 import tempfile
 from dataclasses import replace
+from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, Form, Query, UploadFile
+from fastapi.openapi.utils import get_openapi
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -47,12 +49,19 @@ from eqkin.web.service import JsonResponse, ServerState, State
 
 async def refuse_unknown_parameters(request: Request) -> None:
     """Refuse parameters that the route does not have, so that a misspelt one is noticed."""
+    if not request.query_params:
+        return
     path = request.scope["route"].path_format
-    operation = request.app.openapi()["paths"].get(path, {}).get(request.method.lower(), {})
+    operation = _describe_routes()["paths"].get(path, {}).get(request.method.lower(), {})
     known = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
     if unknown := sorted(set(request.query_params) - known):
         choices = f"; it has {', '.join(sorted(known))}" if known else ""
         raise WebError(400, "bad_request", f"{unknown[0][:40]}: there is no such parameter here{choices}")
+
+
+@cache
+def _describe_routes() -> dict[str, Any]:
+    return get_openapi(title="eqkin", version="", routes=router.routes)
 
 
 _PROBLEM = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}}
