@@ -85,13 +85,12 @@ class OperatorTree {
     this.children = new Array(count);
     this.sizes = new Array(count).fill(1);
     this.named = new Array(count);
-    this.anonymous = new Array(count);
+    this.anonymousNumbers = null;
     this.isOpen = new Array(count); // whether a part has wildcards
     const path = []; // the last node of each depth
     for (let node = 0; node < count; node++) {
-      const { named, anonymous, isOpen } = describeLeaf(labels[node]), depth = depths[node];
+      const { named, isOpen } = describeLeaf(labels[node]), depth = depths[node];
       this.named[node] = named;
-      this.anonymous[node] = anonymous;
       this.isOpen[node] = isOpen;
       this.children[node] = [];
       this.parents[node] = depth ? path[depth - 1] : -1;
@@ -101,19 +100,28 @@ class OperatorTree {
     for (let node = count - 1; node >= 0; node--) if (this.children[node].length) this.describe(node);
   }
 
-  // Compute size and numbers of a part, after those of its operands.
+  // Compute size and number of a part, after those of its operands.
   describe(node) {
-    const label = this.labels[node], children = this.children[node], named = [], anonymous = [];
-    for (const child of children) {
+    const named = [];
+    for (const child of this.children[node]) {
       this.sizes[node] += this.sizes[child];
       this.isOpen[node] ||= this.isOpen[child];
       named.push(this.named[child]);
-      anonymous.push(this.anonymous[child]);
     }
-    this.named[node] = numberOperands(label, named);
-    const base = children[0]; // whether an index is part of the name depends on the formula
-    const isName = label === "idx" && isVariable(this.labels[base]) && !this.children[base].length;
-    this.anonymous[node] = isName ? numberPart("v:") : numberOperands(label, anonymous);
+    this.named[node] = numberOperands(this.labels[node], named);
+  }
+
+  // The numbers of all parts without names of variables; patterns do not need them.
+  get anonymous() {
+    if (this.anonymousNumbers !== null) return this.anonymousNumbers;
+    const numbers = (this.anonymousNumbers = this.labels.map((label) => describeLeaf(label).anonymous));
+    for (let node = this.size - 1; node >= 0; node--) {
+      const label = this.labels[node], children = this.children[node], base = children[0]; // whether an index is part of the name depends on the formula
+      if (!children.length) continue;
+      const isName = label === "idx" && isVariable(this.labels[base]) && !this.children[base].length;
+      numbers[node] = isName ? numberPart("v:") : numberOperands(label, children.map((child) => numbers[child]));
+    }
+    return numbers;
   }
 
   // The name of a wildcard (`?x`); "" for any other node.
@@ -141,7 +149,7 @@ class OperatorTree {
     this.children.push([]);
     this.sizes.push(1);
     this.named.push(named);
-    this.anonymous.push(anonymous);
+    this.anonymousNumbers?.push(anonymous);
     this.isOpen.push(isOpen);
     return node;
   }
