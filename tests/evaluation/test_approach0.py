@@ -58,20 +58,20 @@ def test_approach0_counts_unreadable_formulas(ranked):
     assert (scores[3] == -1).all()
 
 
-def test_approach0_finds_at_most_depth_formulas():
-    scores = Approach0(depth=2).rank(formulas("x+1"), formulas("x+1", "x+2", "x+3", "x+y"))
+def test_approach0_prints_nothing_leaves_no_index_and_finds_at_most_depth_formulas(capfd, tmp_path, monkeypatch):
+    (tmp_path / "pya0.py").write_text("raise SystemExit(7)")  # nothing is imported from the current folder
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "_SHARED_MEMORY", str(tmp_path / "temporary"))
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path / "temporary"))
+    reported = []
+    found = formulas("x+1", "x+2", r"\frac{x}{", "x+3", "x+y")
+    scores = Approach0(depth=2, progress=reported.append).rank(formulas("x+1"), found)
     assert (scores > -1).sum() == 2
     assert scores[0].argmax() == 0
-
-
-def test_approach0_prints_nothing_and_leaves_no_index(capfd, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_SHARED_MEMORY", str(tmp_path))
-    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
-    reported = []
-    Approach0(progress=reported.append).rank(formulas(r"\frac{x}{"), formulas(r"\frac{x}{", "y"))
-    assert reported == [2]
+    assert reported == [5]
     assert capfd.readouterr() == ("", "")
-    assert not list(tmp_path.iterdir())
+    assert not list((tmp_path / "temporary").iterdir())
 
 
 def test_approach0_index_is_where_there_is_room(tmp_path, monkeypatch):
@@ -86,12 +86,6 @@ def test_approach0_finds_long_query_under_its_own_name():
     """pya0 alone says it is the first formula."""
     long = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
     assert Approach0().rank(formulas(long), formulas("a^2 + b^2 = c^2", long, "x+1"))[0].argmax() == 1
-
-
-def test_approach0_worker_imports_nothing_from_current_folder(tmp_path, monkeypatch):
-    (tmp_path / "pya0.py").write_text("raise SystemExit(7)")
-    monkeypatch.chdir(tmp_path)
-    assert Approach0().rank(formulas(LATEX[0]), formulas(LATEX[0])).max() > 0
 
 
 def test_approach0_without_formulas_starts_no_process():
