@@ -16,10 +16,13 @@ from benchmarks.report import BenchmarkReport
 from benchmarks.scale import grow, measure_scale
 from benchmarks.search import measure_search
 from benchmarks.size import measure_size
-from benchmarks.torture.command import measure_torture
+from benchmarks.torture.fuzz import run_fuzz
+from benchmarks.torture.storage import run_storage
 from eqkin.cli.console import run_app
 from eqkin.cli.options import LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, require_torch
+
+_CAMPAIGNS = ((run_storage, 0.6), (run_fuzz, 0.4))  # each with its part of the time
 
 
 def measure_train(
@@ -47,6 +50,24 @@ def measure_train(
     recipes = [get_recipe(name) for name in recipe or ("paper", "eqkin")]
     data = load_corpus(corpus, library)
     return measure_training(data, recipes, batch or [1_024, 128], choose_device(device), seconds)
+
+
+def measure_torture(
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of all campaigns together.")] = 3_600,
+    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
+) -> BenchmarkReport:
+    """Kill processes, cut the power, let calls fail, damage files, feed nonsense; count what eqkin does not survive.
+
+    **Example**
+
+        python -m benchmarks torture --seconds 3600
+    """
+    report = BenchmarkReport("torture", {"seconds": seconds, "seed": seed, "errors": 0})
+    for run, part in _CAMPAIGNS:
+        for name, cases, failures, note in run(seconds * part, seed):
+            report.add("Torture", name, cases=cases, failures=failures, note=note)
+            report.facts["errors"] += failures
+    return report
 
 
 def print_report(report: BenchmarkReport, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -35,53 +36,36 @@ def write_requests(**_: Any) -> None:
     Path("requests.json").write_text(json.dumps(REQUESTS), "utf-8")
 
 
+def make_search(**parameters: str) -> tuple[str, dict[str, Any]]:
+    """Return the path and the parameters of a search for a formula."""
+    return "/api/search", {"k": HITS, "q": random.choice(SETUP["formulas"]), **parameters}
+
+
+def make_page() -> tuple[str, dict[str, Any]]:
+    """Return the start page, or twice as often a page of results."""
+    return random.choice([("/", {}), *[("/search", make_search()[1])] * 2])
+
+
+KINDS: dict[str, tuple[int, Callable[[], tuple[str, dict[str, Any]]]]] = {  # how often, and what is asked
+    "formula": (50, make_search),
+    "explained": (12, lambda: make_search(explain="true")),
+    "filtered": (10, lambda: make_search(field=random.choice(SETUP["fields"] or [""]))),
+    "with words": (8, lambda: make_search(text=random.choice(TEXTS))),
+    "words": (5, lambda: ("/api/search", {"k": HITS, "text": random.choice(TEXTS)})),
+    "page": (10, make_page),
+    "paper": (5, lambda: ("/paper", {"key": random.choice(SETUP["papers"])})),
+}
+
+
 class Visitor(FastHttpUser):
     """A user who searches."""
 
     wait_time = constant(0)
     network_timeout = connection_timeout = 60.0
 
-    def _get(self, kind: str, path: str, parameters: dict[str, Any], **headers: str) -> None:
-        query = f"?{urlencode(parameters)}" if parameters else ""
-        self.client.get(path + query, name=kind, headers=headers)
-
-    def _search(self, kind: str, *, formula: bool = True, **parameters: str) -> None:
-        query = {"q": random.choice(SETUP["formulas"])} if formula else {}
-        self._get(kind, "/api/search", {"k": HITS, **query, **parameters})
-
-    @task(50)
-    def search_formula(self) -> None:
-        """Search for a formula."""
-        self._search("formula")
-
-    @task(12)
-    def search_explained(self) -> None:
-        """Search with explanations."""
-        self._search("explained", explain="true")
-
-    @task(10)
-    def search_filtered(self) -> None:
-        """Search in one subject area."""
-        self._search("filtered", field=random.choice(SETUP["fields"] or [""]))
-
-    @task(8)
-    def search_both(self) -> None:
-        """Search for a formula and words."""
-        self._search("with words", text=random.choice(TEXTS))
-
-    @task(5)
-    def search_words(self) -> None:
-        """Search for words."""
-        self._search("words", formula=False, text=random.choice(TEXTS))
-
-    @task(10)
-    def open_page(self) -> None:
-        """Look at the start page or at a page of results."""
-        results = ("/search", {"q": random.choice(SETUP["formulas"]), "k": HITS})
-        path, parameters = random.choice([("/", {}), results, results])
-        self._get("page", path, parameters, Accept="text/html")
-
-    @task(5)
-    def open_paper(self) -> None:
-        """Look at the page of a paper."""
-        self._get("paper", "/paper", {"key": random.choice(SETUP["papers"])})
+    @task
+    def ask(self) -> None:
+        """Ask for something."""
+        (kind,) = random.choices(list(KINDS), [often for often, _ in KINDS.values()])
+        path, parameters = KINDS[kind][1]()
+        self.client.get(f"{path}?{urlencode(parameters)}" if parameters else path, name=kind)
