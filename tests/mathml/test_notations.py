@@ -97,3 +97,8 @@ def test_notations_with_another_form_are_dropped(converter):
     notations, source = CarelessWriter().rewrite(converter.convert(["a = b"]).forest, count=7, renamed=0, seed=0)
     assert "".join(notations.texts[text] for text in notations.text) == "b=ax=y"
     assert source.tolist() == [0, 0]
+
+
+def test_formulas_without_another_notation_are_left_out(writer, converter):
+    notations, source = writer.rewrite(converter.convert(["x"]).forest, count=2, renamed=0.0, seed=0)
+    assert len(notations) == len(source) == 0

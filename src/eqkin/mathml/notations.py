@@ -99,6 +99,6 @@ def _find_equal(forest: Forest, trees: Integers, others: Forest) -> npt.NDArray[
     builder.add_forest(others)
     both = builder.build()  # with common numbers of strings
     columns = np.stack([both.tag, both.attribute, both.text, both.n_children], axis=1).astype(np.int64)
-    parts = np.split(columns, both.offsets[1:-1])
+    parts = np.split(columns, both.offsets[1:])[:-1]
     pairs = zip(parts[: len(trees)], parts[len(trees) :], strict=True)
     return np.array([np.array_equal(one, other) for one, other in pairs], bool)
