@@ -51,6 +51,17 @@ def test_lists_are_read_as_they_were(n_rows: int) -> None:
         lists.count_terms(codes, np.array([n_rows]))
 
 
+@pytest.mark.parametrize("step", [1, 7, 50, 400])
+def test_terms_of_long_lists_are_counted_in_any_rows(step: int) -> None:
+    chance = np.random.default_rng(step)
+    rows = np.cumsum(chance.integers(1, 2 * step + 1, 3_000))
+    n_rows = int(rows[-1]) + 5
+    codes, counts = np.full(3_000, 9, np.uint32), np.full(3_000, 4, np.uint8)
+    lists = PostingLists(encode_postings(rows, codes, counts, n_rows), n_rows)
+    for asked in (rows[:40], rows[-40:], np.arange(n_rows), np.sort(chance.permutation(n_rows)[:200])):
+        assert np.array_equal(lists.count_terms(codes[:1], asked)[0], 4 * np.isin(asked, rows))
+
+
 @pytest.mark.parametrize("k", [0, 1, 40, 10_000])
 def test_best_rows_are_among_those_found(k: int) -> None:
     chance = np.random.default_rng(1)

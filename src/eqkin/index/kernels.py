@@ -2,7 +2,8 @@
 
 They are compiled when this module is imported for the first time, and loaded from numba's cache afterwards. They run
 without the interpreter's lock. Indices are not checked by the machine: whoever calls them has checked that arrays fit
-one another (`postings.PostingLists` does when it is made), and what stored numbers lead to is checked here.
+one another (`postings.PostingLists` does when it is made), and what stored numbers lead to is checked here. Innermost
+loops have unsigned indices: a signed one might be negative and mean to count from the end, which takes twice as long.
 """
 # ruff: noqa: ANN001, ANN201, ANN202 (the types are those of the signatures)
 
@@ -25,6 +26,7 @@ STEP = 255  # a byte that stands for a part of a difference
 ONE, FEW, MANY = range(3)  # how a list is stored
 TERM, KIND, PLACE, SIZE, WIDTH, COUNT = range(6)  # what is known of a list that was found
 _SCORE_BINS, _BIN_SHIFT = 1 << 13, 18  # the leading bits of a positive 32-bit float
+_BLOCK_BYTES = 32  # of differences that are skipped if none of the wanted rows is among them
 _SAMPLE_STRIDE = 37  # one distance of this many is sampled to guess which are among the lowest
 _MAX_COUNTED = 100_000  # distances; of more, a sample is counted
 _FAR = np.uint16(0xFFFF)  # a distance that no code has
@@ -62,15 +64,15 @@ _I = types.int64
 _BYTES, _U32, _I64, _F32, _BOOL = map(_stored, (types.uint8, types.uint32, _I, types.float32, types.boolean))
 _TABLE = types.NamedTuple((_I64, _BYTES, _I, _I), CodeTable)
 _LISTS = types.NamedTuple((_TABLE, _TABLE, _U32, _BYTES, _U32, _BYTES, _U32, _U32, _BYTES, _I), PostingArrays)
-_FOUND, _I32M, _F32M = _I[:, ::1], types.int32[::1], types.float32[::1]
+_FOUND, _I32M, _F32M, _F32M2 = _I[:, ::1], types.int32[::1], types.float32[::1], types.float32[:, ::1]
 
 
 @njit(_I(_BYTES, _I, _I), nogil=True, cache=True)
 def read_bits(data, start, width):
     """Return the number of `width` bits, at most 57, that begins at a bit; `WINDOW` bytes are read."""
-    at, number = start >> 3, np.uint64(0)
-    for step in range(WINDOW):
-        number |= np.uint64(data[at + step]) << np.uint64(8 * step)
+    at, number = np.uint64(start >> 3), np.uint64(0)
+    for step in range(np.uint64(WINDOW)):
+        number |= np.uint64(data[at + step]) << (np.uint64(8) * step)
     return np.int64(number >> np.uint64(start & 7)) & (1 << width) - 1
 
 
@@ -218,28 +220,44 @@ def count_terms(lists, found, rows, buffer, counts):
         lists: The lists of a segment.
         found: Those of the terms.
         rows: Ascending.
-        buffer: Room for the rows of the longest list, and one more.
+        buffer: Room for the rows of the longest list of few, and one more.
         counts: (terms, rows) to which is added how often each term occurs in each row.
 
     Returns:
         Whether all rows of the lists exist.
     """
-    for at in range(len(found)):
+    for at in range(len(found) if len(rows) else 0):
         term, count, place = found[at, TERM], np.uint8(found[at, COUNT]), 0
         if found[at, KIND] == MANY:
-            start, is_bitmap = _find_data(lists, found[at, PLACE])
+            data, (start, is_bitmap) = lists.data, _find_data(lists, found[at, PLACE])
             if is_bitmap:
                 for place in range(len(rows)):
-                    if lists.data[start + (rows[place] >> 3)] >> (rows[place] & 7) & 1:
+                    if data[start + (rows[place] >> 3)] >> (rows[place] & 7) & 1:
                         counts[term, place] += count
                 continue
+            end, stop = np.int64(0), np.int64(lists.ends[found[at, PLACE]])
+            for block in range(start, stop, _BLOCK_BYTES):
+                total = np.int64(0)
+                for byte in range(block, min(block + _BLOCK_BYTES, stop)):
+                    total += data[byte]
+                if end + total <= rows[place]:  # none of the rows is in this block
+                    end += total
+                    continue
+                for byte in range(block, min(block + _BLOCK_BYTES, stop)):
+                    end += data[byte]
+                    if data[byte] != STEP and end > rows[place]:
+                        while place < len(rows) - 1 and rows[place] < end - 1:
+                            place += 1
+                        if rows[place] == end - 1:
+                            counts[term, place] += count
+                if place == len(rows) - 1 and rows[place] < end:
+                    break
+            continue
         if not _decode(lists, found, at, 0, buffer):
             return False
         for n in range(found[at, SIZE]):
-            while place < len(rows) and rows[place] < buffer[n]:
+            while place < len(rows) - 1 and rows[place] < buffer[n]:
                 place += 1
-            if place == len(rows):
-                break
             if rows[place] == buffer[n]:
                 counts[term, place] += count
     return True
@@ -248,8 +266,6 @@ def count_terms(lists, found, rows, buffer, counts):
 @njit(_I(_LISTS, _FOUND, _F32, _F32, _I, _F32M, _I32M, _I32M, _F32M), nogil=True, cache=True)
 def find_best(lists, found, weights, factors, k, scores, buffer, rows, sums):
     """Find the rows with the largest total weight of terms.
-
-    Numbers of rows are unsigned here, because a negative index would mean to count from the end: half the time.
 
     Args:
         lists: The lists of a segment.
@@ -391,3 +407,16 @@ def multiply_codes(codes, rows, queries, products):
             for place in range(len(asked)):
                 total += np.float32(own[place]) * asked[place]
             result[at] = total
+
+
+@njit(
+    types.void(_stored(types.int8, 2), _I64, _F32, _stored(types.uint16), _stored(types.float32, 2), _F32M2),
+    nogil=True,
+    cache=True,
+)
+def decode_vectors(codes, rows, scale, cell, centres, vectors):
+    """Write the vectors of some rows, given the scale and the centre of each."""
+    for at in range(len(rows)):
+        own, centre, factor, vector = codes[rows[at]], centres[cell[at]], scale[at], vectors[at]
+        for place in range(codes.shape[1]):
+            vector[place] = np.float32(own[place]) * factor + centre[place]

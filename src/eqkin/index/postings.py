@@ -185,7 +185,7 @@ class PostingLists:
         """Return how often each term occurs in each of some rows, which are ascending: (terms, rows)."""
         _require_rows(not len(rows) or 0 <= rows[0] <= rows[-1] < self._arrays.n_rows)
         found, counts = self.find(codes), np.zeros((len(codes), len(rows)), np.uint8)
-        buffer = np.empty(int(found[:, SIZE].max(initial=0)) + 1, np.int32)
+        buffer = np.empty((1 << SIZE_BITS) + 1, np.int32)
         _require_rows(kernels.count_terms(self._arrays, found, rows, buffer, counts))
         return counts
 

@@ -201,9 +201,10 @@ class VectorSegment:
 
     def decode(self, rows: Integers | slice) -> Floats:
         """Return the vectors of some rows."""
-        vectors = self.codes[rows].astype(np.float32)
-        vectors *= self.scale[rows].astype(np.float32)[:, None]
-        vectors += self.centres[self.cell[rows]]
+        chosen = np.arange(len(self.trees))[rows] if isinstance(rows, slice) else np.ascontiguousarray(rows)
+        vectors = np.empty((len(chosen), self.codes.shape[1]), np.float32)
+        scale = self.scale[chosen].astype(np.float32)
+        kernels.decode_vectors(self.codes, chosen, scale, self.cell[chosen], self.centres, vectors)
         return vectors
 
     def compute_cosines(self, queries: Floats, rows: Integers | None = None) -> Floats:
