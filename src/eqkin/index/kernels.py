@@ -237,13 +237,13 @@ def count_terms(lists, found, rows, buffer, counts):
                 continue
             end, stop = np.int64(0), np.int64(lists.ends[found[at, PLACE]])
             for block in range(start, stop, _BLOCK_BYTES):
-                total = np.int64(0)
-                for byte in range(block, min(block + _BLOCK_BYTES, stop)):
+                total, after = np.int64(0), np.int64(min(block + _BLOCK_BYTES, stop))
+                for byte in range(block, after):
                     total += data[byte]
                 if end + total <= rows[place]:  # none of the rows is in this block
                     end += total
                     continue
-                for byte in range(block, min(block + _BLOCK_BYTES, stop)):
+                for byte in range(block, after):
                     end += data[byte]
                     if data[byte] != STEP and end > rows[place]:
                         while place < len(rows) - 1 and rows[place] < end - 1:
