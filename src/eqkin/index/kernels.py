@@ -237,7 +237,7 @@ def count_terms(lists, found, rows, buffer, counts):
                 continue
             end, stop = np.int64(0), np.int64(lists.ends[found[at, PLACE]])
             for block in range(start, stop, _BLOCK_BYTES):
-                total, after = np.int64(0), np.int64(min(block + _BLOCK_BYTES, stop))
+                total, after = np.int64(0), block + _BLOCK_BYTES if block + _BLOCK_BYTES < stop else stop
                 for byte in range(block, after):
                     total += data[byte]
                 if end + total <= rows[place]:  # none of the rows is in this block
