@@ -42,14 +42,14 @@ class Presentation {
     for (const sign of this.signs) this.depths.push(lastOf(this.depths) + OPENING_SIGNS.has(sign) - CLOSING_SIGNS.has(sign));
     this.tree = new OperatorTree(labels, depths, origins);
     this.known = []; // extents
-    this.nameLeaves = new Set();
+    this.nameLeaves = null;
   }
 
   readLeaves(node, signs) {
     const { tags, texts, counts, first } = this;
     this.order.push(node);
     this.starts[node] = this.leaves.length;
-    if (tags[node] === "mi" && WILDCARD_NAME.test(texts[node]) && !this.wildcards.includes(texts[node])) this.wildcards.push(texts[node]);
+    if (tags[node] === "mi" && texts[node][0] === "?" && WILDCARD_NAME.test(texts[node]) && !this.wildcards.includes(texts[node])) this.wildcards.push(texts[node]);
     if (counts[node]) {
       const isShown = !DISSOLVED_TAGS.has(tags[node]);
       if (isShown) this.shown.push(nameTag(tags[node]) + "(");
@@ -80,22 +80,27 @@ class Presentation {
   get extents() {
     const { tree, known, signs } = this, before = known.length; // matching may have added nodes since, none of them below others
     for (let node = tree.labels.length - 1; node >= before; node--) {
-      const span = this.spanOf(node), below = tree.children[node].map((child) => known[child]).filter(([from, to]) => from < to);
-      if (span[0] < span[1]) {
-        let isGroup = GROUP_TAGS.has(this.tags[this.findNode(node)]);
-        if (isGroup && OPENING_SIGNS.has(signs[span[0]]))
-          isGroup = below.length > 0 && (span[0] !== Math.min(...below.map(([from]) => from)) - 1 || span[1] !== Math.max(...below.map(([, to]) => to)) + 1);
-        if (!isGroup) below.push(span);
+      const [from, to] = this.spanOf(node);
+      let start = Infinity, end = 0;
+      for (const child of tree.children[node]) {
+        const [first, last] = known[child];
+        if (first >= last) continue;
+        start = Math.min(start, first);
+        end = Math.max(end, last);
       }
-      known[node] = [0, 0];
-      if (!below.length) continue;
-      const start = Math.min(...below.map(([from]) => from));
-      let end = Math.max(...below.map(([, to]) => to));
-      if (span[0] === start && span[1] === start + 1 && BARS.has(signs[start])) {
+      if (from < to) {
+        let isGroup = GROUP_TAGS.has(this.tags[this.findNode(node)]);
+        if (isGroup && OPENING_SIGNS.has(signs[from])) isGroup = end > 0 && (from !== start - 1 || to !== end + 1);
+        if (!isGroup) {
+          start = Math.min(start, from);
+          end = Math.max(end, to);
+        }
+      }
+      if (end && from === start && to === start + 1 && BARS.has(signs[start])) {
         const bar = signs.indexOf(signs[start], end);
         end = bar < 0 ? end : bar + 1;
       }
-      known[node] = this.balance(start, end);
+      known[node] = end ? this.balance(start, end) : [0, 0];
     }
     return known;
   }
@@ -109,16 +114,18 @@ class Presentation {
 
   // Whether a leaf of the operator tree is written, not implied as the exponent 1/2 of a root is.
   isWritten(node) {
-    return !this.tree.isLeaf(node) || COMPOSED_SIGN.test(this.tree.labels[node]) || !this.counts[this.findNode(node)];
+    return !this.tree.isLeaf(node) || !this.counts[this.findNode(node)] || COMPOSED_SIGN.test(this.tree.labels[node]);
   }
 
-  // The leaves that are names, numbers and other operands, not signs.
+  // Which leaves are names, numbers and other operands, not signs.
   get names() {
-    if (!this.nameLeaves.size)
-      for (let node = 0; node < this.tree.labels.length; node++) {
-        if (!this.tree.isLeaf(node) || !this.isWritten(node)) continue;
-        for (let [leaf, end] = this.spanOf(node); leaf < end; leaf++) this.nameLeaves.add(leaf);
-      }
+    if (this.nameLeaves !== null) return this.nameLeaves;
+    this.nameLeaves = new Uint8Array(this.leaves.length);
+    for (let node = 0; node < this.tree.labels.length; node++) {
+      if (!this.tree.isLeaf(node) || !this.isWritten(node)) continue;
+      const [start, end] = this.spanOf(node);
+      this.nameLeaves.fill(1, start, end);
+    }
     return this.nameLeaves;
   }
 
@@ -223,9 +230,9 @@ class PartPairs {
     this.query = query;
     this.hit = hit;
     this.match = match;
-    this.pairings = new Map(); // [node, node of the hit, similarity], by node
-    this.partner = new Map(); // of each leaf of the query: the first leaf of the hit, the one after the last, similarity
-    this.used = new Set(); // nodes of the hit
+    this.pairings = new Array(query.tags.length).fill(null); // lists of [node, node of the hit, similarity], by node
+    this.partner = new Array(query.leaves.length).fill(null); // of each leaf of the query: the first leaf of the hit, the one after the last, similarity
+    this.used = new Uint8Array(hit.tags.length); // nodes of the hit
     this.extents = query.extents;
     this.extentsThere = hit.extents;
   }
@@ -248,7 +255,7 @@ class PartPairs {
     inner.sort((a, b) => extent(a) - extent(b) || a[0] - b[0] || a[1] - b[1]);
     for (const [node, there] of inner) this.pairSigns(this.extents[node], this.extentsThere[there]); // small parts first
     this.pairInnerNodes();
-    return [...this.pairings.keys()].sort((a, b) => a - b).flatMap((node) => this.pairings.get(node));
+    return this.pairings.flatMap((found) => found ?? []);
   }
 
   // The nodes of the hit that each wildcard matches, without those below them.
@@ -272,34 +279,34 @@ class PartPairs {
   }
 
   add(ours, theirs, similarity) {
-    if (this.pairings.has(ours) || this.used.has(theirs)) return;
-    this.pairings.set(ours, [[ours, theirs, similarity]]);
-    this.used.add(theirs);
+    if (this.pairings[ours] !== null || this.used[theirs]) return;
+    this.pairings[ours] = [[ours, theirs, similarity]];
+    this.used[theirs] = 1;
   }
 
   pairWildcard(ours, leaves) {
     const node = this.query.findNode(ours), found = this.hit.listMaximalNodes(leaves);
     if (!found.length) return;
-    this.pairings.set(node, found.map((there) => [node, there, WILDCARD_SIMILARITY]));
-    for (const there of found) this.used.add(there);
-    this.partner.set(this.query.starts[node], [Math.min(...leaves), Math.max(...leaves) + 1, WILDCARD_SIMILARITY]);
+    this.pairings[node] = found.map((there) => [node, there, WILDCARD_SIMILARITY]);
+    for (const there of found) this.used[there] = 1;
+    this.partner[this.query.starts[node]] = [Math.min(...leaves), Math.max(...leaves) + 1, WILDCARD_SIMILARITY];
   }
 
   // Pair the leaves of two names; leaf by leaf, if both have the same number.
   pairNames([start, end], [first, last], isSame) {
     const { query, hit } = this;
     if (first === last) return;
-    for (let leaf = start; leaf < end; leaf++) if (this.partner.has(leaf)) return;
+    for (let leaf = start; leaf < end; leaf++) if (this.partner[leaf] !== null) return;
     if (end - start === last - first) {
       for (let leaf = start, there = first; leaf < end; leaf++, there++) {
         const similarity = isSame || query.signs[leaf] === hit.signs[there] ? SAME_SIMILARITY : RENAMED_SIMILARITY;
-        this.partner.set(leaf, [there, there + 1, similarity]);
+        this.partner[leaf] = [there, there + 1, similarity];
         this.add(query.leaves[leaf], hit.leaves[there], similarity);
       }
       return;
     }
     const similarity = isSame ? SAME_SIMILARITY : RENAMED_SIMILARITY, range = (from, to) => new Set(Array.from({ length: to - from }, (_, k) => from + k));
-    for (let leaf = start; leaf < end; leaf++) this.partner.set(leaf, [first, last, similarity]);
+    for (let leaf = start; leaf < end; leaf++) this.partner[leaf] = [first, last, similarity];
     const [mine] = query.listMaximalNodes(range(start, end)), [other] = hit.listMaximalNodes(range(first, last));
     if (mine !== undefined) this.add(mine, other, similarity);
   }
@@ -309,37 +316,40 @@ class PartPairs {
     const { query, hit } = this, { names } = query, namesThere = hit.names;
     let at = first; // signs of the hit before it are taken or passed
     for (let leaf = start; leaf < end; leaf++) {
-      if (this.partner.has(leaf) || names.has(leaf)) continue;
+      if (this.partner[leaf] !== null || names[leaf]) continue;
       let there = at;
-      while (there < last && (query.signs[leaf] !== hit.signs[there] || namesThere.has(there) || this.used.has(hit.leaves[there]))) there++;
+      while (there < last && (query.signs[leaf] !== hit.signs[there] || namesThere[there] || this.used[hit.leaves[there]])) there++;
       if (there === last) continue;
       at = there + 1;
-      this.partner.set(leaf, [there, there + 1, SAME_SIMILARITY]);
+      this.partner[leaf] = [there, there + 1, SAME_SIMILARITY];
       this.add(query.leaves[leaf], hit.leaves[there], SAME_SIMILARITY);
     }
   }
 
   // Pair fractions, scripts and rows whose leaves match each other, and nothing else does.
   pairInnerNodes() {
-    const { query, hit } = this, bySpan = new Map(), span = (start, end) => start + ":" + end;
+    const { query, hit, partner } = this, bySpan = new Map(), span = (start, end) => start * (hit.leaves.length + 1) + end;
     for (let node = 0; node < hit.tags.length; node++) {
-      if (!hit.counts[node] || this.used.has(node)) continue;
+      if (!hit.counts[node] || this.used[node]) continue;
       const key = span(hit.starts[node], hit.ends[node]);
       bySpan.has(key) ? bySpan.get(key).push(node) : bySpan.set(key, [node]);
     }
+    const covered = new Uint32Array(hit.leaves.length); // the last node whose leaves match each, plus one
     for (let node = 0; node < query.tags.length; node++) {
       const start = query.starts[node], end = query.ends[node];
-      if (!query.counts[node] || start === end || this.pairings.has(node)) continue;
-      const covered = new Set();
-      let leaf = start, first = Infinity, last = 0, total = 0;
-      for (; leaf < end && this.partner.has(leaf); leaf++) {
-        const [from, to, similarity] = this.partner.get(leaf);
+      if (!query.counts[node] || start === end || this.pairings[node] !== null) continue;
+      let leaf = start, first = Infinity, last = 0, total = 0, size = 0;
+      for (; leaf < end && partner[leaf] !== null; leaf++) {
+        const [from, to, similarity] = partner[leaf];
         first = Math.min(first, from);
         last = Math.max(last, to);
         total += similarity;
-        for (let there = from; there < to; there++) covered.add(there);
+        for (let there = from; there < to; there++) {
+          size += covered[there] !== node + 1;
+          covered[there] = node + 1;
+        }
       }
-      if (leaf < end || covered.size < last - first) continue;
+      if (leaf < end || size < last - first) continue;
       const others = bySpan.get(span(first, last)) ?? [], at = others.findIndex((other) => haveSameRole(query.tags[node], hit.tags[other]));
       if (at >= 0) this.add(node, others.splice(at, 1)[0], total / (end - start));
     }
