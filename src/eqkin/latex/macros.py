@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 import orjson
 import zstandard
@@ -326,6 +327,7 @@ _READERS: dict[str, Callable[[Scanner, int, re.Match[str]], _ReadResult]] = {
     )
     for name in names.split()
 }
+_STORED_MACRO = re.compile(rb'\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+\}')  # a JSON object without objects inside
 # alternatives that start with a plain letter are skipped fast
 _DEFINITION = re.compile(r"\\(" + "|".join(_READERS) + r")(?![A-Za-z@])\s*+\*?\s*+")
 
@@ -349,6 +351,23 @@ def unpack_macros(packed: bytes, equations: int = 0) -> tuple[list[dict[str, Mac
         content = {"tables": [content], "epochs": [0] * equations}
     tables: list[dict[str, Macro]] = []
     for changes in content["tables"]:
-        macros = (Macro(**macro | {"args": tuple(map(tuple, macro["args"]))}) for macro in changes)
+        macros = map(_build_macro, changes)
         tables.append({**(tables[-1] if tables else {}), **{macro.name: macro for macro in macros}})
     return tables, content["epochs"]
+
+
+def _build_macro(stored: dict[str, Any]) -> Macro:
+    return Macro(**stored | {"args": tuple(map(tuple, stored["args"]))})
+
+
+def find_macro(stored: bytes, name: str) -> Macro | None:
+    """Return a macro of a table that `unpack_table` returned; None if it has no such name."""
+    start = stored.find(b'{"name":' + orjson.dumps(name) + b",")
+    found = _STORED_MACRO.match(stored, start) if start >= 0 else None
+    return _build_macro(orjson.loads(found[0])) if found else None
+
+
+def unpack_table(packed: bytes) -> bytes:
+    """Return the first table that `pack_macros` stored, as JSON: few of its macros are needed for some text."""
+    stored = zstandard.decompress(packed) if packed else b""
+    return stored if stored[:1] != b"{" else orjson.dumps(orjson.loads(stored)["tables"][0])

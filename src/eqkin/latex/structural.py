@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 
 from eqkin.latex.environments import DISPLAY_ENVIRONMENTS
 from eqkin.latex.macros import Argument, Environment, Macro
@@ -121,13 +122,13 @@ def _expand_once(
     return "".join(pieces), moved
 
 
-def expand_macros(text: str, macros: dict[str, Macro]) -> str:
-    """Expand the macros in a short text such as a title; what would grow too much stays as it is."""
+def expand_macros(text: str, find_macro: Callable[[str], Macro | None]) -> str:
+    """Expand the macros in a short text such as a title, given by name; what would grow too much stays as it is."""
     for _ in range(_MACRO_ROUNDS):
         scanner, pieces, at = Scanner(text), list[str](), 0
         while match := _CONTROL_WORD.search(text, at):
             name = match[0].rstrip("*")
-            macro = macros.get(name)
+            macro = find_macro(name)
             pieces.append(text[at : match.start()])
             at = match.end()
             if macro is None or macro.alias or macro.prefix or any(kind[0] in "ud" for kind in macro.args):

@@ -130,7 +130,7 @@ def clean_heading(latex: str, macros: dict[str, Macro]) -> str:
         title = " ".join(latex.split())
     else:
         if "\\" in latex:
-            latex = _BREAK.sub(" ", expand_macros(_LENGTH.sub(" ", latex), macros | _define_layout()))
+            latex = _BREAK.sub(" ", expand_macros(_LENGTH.sub(" ", latex), (macros | _define_layout()).get))
         title = " ".join(to_plain_text(latex).split())
     return title.strip(" -–—:").replace("**", "")[:MAX_TITLE]
 
@@ -143,7 +143,7 @@ def clean_title(latex: str, macros: dict[str, Macro]) -> str:
 
 def _split_author_block(latex: str, macros: dict[str, Macro]) -> list[str]:
     r"""Return the first line of each part of an `\author`: below it come affiliations."""
-    latex = expand_macros(latex, macros | _define_layout())
+    latex = expand_macros(latex, (macros | _define_layout()).get)
     names = []
     for part in _AND.split(_SUPERSCRIPT.sub(" ", _LENGTH.sub(" ", latex))):
         lines = (" ".join(to_plain_text(line).split()) for line in re.split(r"\\\\|\\newline|\n\s*\n", part))

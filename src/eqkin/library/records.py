@@ -10,7 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput
-from eqkin.latex.macros import Macro, unpack_macros
+from eqkin.latex.macros import find_macro, unpack_table
 from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, extract_context, to_plain_text
 from eqkin.latex.structural import expand_macros
 from eqkin.library import LibraryFiles
@@ -389,7 +389,7 @@ def _build_equation(
 ) -> EquationRecord:
     tree = row["tree"]
     before, after = read_context(
-        row["prose"], row["mark"], inline=bool(row["inline"]), macros=load_macros(row["macros"])
+        row["prose"], row["mark"], inline=bool(row["inline"]), macros=unpack_table(row["macros"])
     )
     return EquationRecord(
         id=f"{paper.key}#{row['number']}",
@@ -407,15 +407,13 @@ def _build_equation(
     )
 
 
-def read_context(
-    latex: str, mark: int, macros: Mapping[str, Macro] | None = None, *, inline: bool = False
-) -> tuple[str, str]:
+def read_context(latex: str, mark: int, macros: bytes = b"", *, inline: bool = False) -> tuple[str, str]:
     """Return the text before and after an equation; reads only up to its neighbours, not the whole section.
 
     Args:
         latex: the section's prose, with a mark in the place of each display.
         mark: the number of its mark; of an inline formula its offset.
-        macros: the macros of the paper; they are expanded in the text.
+        macros: the macros of the paper (`unpack_table`); they are expanded in the text.
         inline: it is an inline formula.
     """
     if inline:
@@ -438,13 +436,9 @@ def read_context(
         paragraph = latex.rfind("\n\n", end_at, end_at + _CONTEXT_CHARS)
         end = paragraph if paragraph > 0 else end_at + _CONTEXT_CHARS
     text = latex[start:at] + EQUATION_MARK + latex[end_at:end]
-    return extract_context(to_plain_text(expand_macros(text, dict(macros)) if macros else text), 0)
-
-
-@lru_cache(maxsize=256)
-def load_macros(packed: bytes) -> dict[str, Macro]:
-    """Return the macros of a paper by name, as they are stored."""
-    return unpack_macros(packed)[0][0]
+    return extract_context(
+        to_plain_text(expand_macros(text, cache(partial(find_macro, macros))) if macros else text), 0
+    )
 
 
 def _to_json(values: Iterable[int | str]) -> str:
@@ -468,7 +462,7 @@ def export_equations(
 
 def _describe_equation(library: LibraryFiles, row: sqlite3.Row, mathml: bool) -> dict[str, Any]:
     before, after = read_context(
-        row["prose"], row["mark"], inline=bool(row["inline"]), macros=load_macros(row["macros"])
+        row["prose"], row["mark"], inline=bool(row["inline"]), macros=unpack_table(row["macros"])
     )
     described = {
         "id": f"{row['key']}#{row['number']}",

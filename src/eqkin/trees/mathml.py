@@ -188,16 +188,17 @@ def _read_attributes(lines: str) -> dict[str, str]:
 def to_node(forest: Forest, index: int) -> Node:
     """Return the tree at `index` of a forest as nodes."""
     start, end = int(forest.offsets[index]), int(forest.offsets[index + 1])
-    nodes: list[Node] = []
+    tags, attributes, texts = forest.tags, forest.attributes, forest.texts
     columns = (column[start:end].tolist() for column in (forest.tag, forest.attribute, forest.text))
-    for tag, attribute, text in zip(*columns, strict=True):
-        lines = forest.attributes[attribute]
-        attributes = _read_attributes(lines).copy() if lines else {}
-        nodes.append(Node(forest.tags[tag], attributes, forest.texts[text]))
+    nodes = [
+        Node(tags[tag], _read_attributes(attributes[lines]).copy() if attributes[lines] else {}, texts[text], [])
+        for tag, lines, text in zip(*columns, strict=True)
+    ]
     following = 1
     for node, count in zip(nodes, forest.n_children[start:end].tolist(), strict=True):
-        node.children = nodes[following : following + count]
-        following += count
+        if count:
+            node.children = nodes[following : following + count]
+            following += count
     return nodes[0]
 
 
