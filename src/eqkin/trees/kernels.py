@@ -10,7 +10,7 @@ Terms are described in `eqkin.trees.operator_terms`, the bytes of stored trees i
 from __future__ import annotations
 
 import numpy as np
-from numba import bool_, int64, types, uint8, uint64
+from numba import bool_, int64, types, uint8, uint32, uint64
 
 from eqkin.compiler import njit
 from eqkin.trees.hashing import GOLDEN, MULTIPLIERS
@@ -36,8 +36,8 @@ _VARIABLE, _APPLIED, _DETAIL = map(np.uint64, (LabelKinds.VARIABLE, LabelKinds.A
 _WRAPPER = np.uint64(LabelKinds.WRAPPER)
 _SIMPLE = np.uint64(LabelKinds.VARIABLE | LabelKinds.PLAIN | LabelKinds.INDEXED | LabelKinds.DETAIL)
 
-_NUMBERS, _BYTES, _HASHES, _FLAGS = (
-    types.Array(dtype, 1, "C", readonly=True) for dtype in (int64, uint8, uint64, bool_)
+_NUMBERS, _BYTES, _CODES, _HASHES, _FLAGS = (
+    types.Array(dtype, 1, "C", readonly=True) for dtype in (int64, uint8, uint32, uint64, bool_)
 )
 _TABLE = types.Array(uint64, 2, "C", readonly=True)
 
@@ -204,15 +204,17 @@ def _hash_nodes(label, parent, tree, table, outline, seeds, known, learn, keys, 
                 node = parent[node]
         operands, is_known = np.zeros(size, np.uint64), np.ones(size, np.bool_)
         for node in range(size - 1, -1, -1):  # operands before their operator
-            code = table[label[node], column]
-            if is_known[node] and n_children[node] > 0:
-                code = _combine(code, operands[node])
-                keys[count] = _make_key(tree[node], code, seeds, family + _NAMES)
-                count += 1
-            known[code & _LAST_BITS] |= learn
-            is_known[parent[node]] &= is_known[node] and known[code & _LAST_BITS]
-            if parent[node] != node:
-                operands[parent[node]] += _combine(place[node], code)
+            code, above = table[label[node], column], parent[node]
+            if is_known[node]:
+                if n_children[node] > 0:
+                    code = _combine(code, operands[node])
+                    keys[count] = _make_key(tree[node], code, seeds, family + _NAMES)
+                    count += 1
+                known[code & _LAST_BITS] |= learn
+            if not is_known[node] or not known[code & _LAST_BITS]:
+                is_known[above] = False
+            elif above != node:
+                operands[above] += _combine(place[node], code)
     return count
 
 
@@ -245,3 +247,15 @@ def hash_terms(label, parent, tree, table, seeds, outlines, known, learn):
             label, tree = label[shown], tree[nodes]
         count = _hash_nodes(label, parent, tree, table, outline, seeds, known, learn, keys, count)
     return keys[:count].copy()
+
+
+@njit(int64[:, ::1](_HASHES, _CODES, int64), cache=True, nogil=True)
+def count_keys(keys, codes, trees):
+    """Return how often terms occur, (trees, terms), given keys of so many trees and the codes of terms, ascending."""
+    counts = np.zeros((trees, len(codes)), np.int64)
+    for key in keys:
+        tree, code = np.int64(key >> _HALF + _FAMILY_BITS), np.uint32(key >> _FAMILY_BITS)
+        term = np.searchsorted(codes, code)
+        if term < len(codes) and codes[term] == code and tree < trees:
+            counts[tree, term] += 1
+    return counts

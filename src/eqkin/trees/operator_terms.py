@@ -68,13 +68,10 @@ def count_terms_of_query(forest: OperatorForest, codes: npt.NDArray[np.uint32], 
         codes: Terms of a query, ascending; only paths and subtrees are counted.
         known: What `extract_query_terms` returned with them.
     """
-    if not len(codes):
-        return np.zeros((len(forest), 0), np.int64)
-    tree, code = split_term_keys(_hash_terms(forest, known, outlines=True, learn=False))
-    term = np.minimum(np.searchsorted(codes, code), len(codes) - 1)
-    found = np.flatnonzero(codes[term] == code)
-    counts = np.bincount(tree[found] * len(codes) + term[found], minlength=len(forest) * len(codes))
-    return counts.reshape(len(forest), len(codes))
+    from eqkin.trees.kernels import count_keys
+
+    counts: Integers = count_keys(_hash_terms(forest, known, outlines=True, learn=False), codes, len(forest))
+    return counts
 
 
 def _extract(forest: OperatorForest, *, outlines: bool) -> tuple[Terms, Mask]:
