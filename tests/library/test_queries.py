@@ -17,7 +17,7 @@ _PACKAGE = Path(queries.__file__).parents[1]
 
 
 def test_only_the_library_and_own_databases_are_asked_in_sql() -> None:
-    own = {"index/documents.py", "index/text.py", "sources/metadata.py"}  # databases of their own
+    own = {"index/documents.py", "index/fts5.py", "index/text.py", "sources/metadata.py"}  # databases of their own
     allowed = own | {"sources/references.py"}  # Zotero
     asking = {
         str(path.relative_to(_PACKAGE))

@@ -51,7 +51,7 @@ class CandidateSet:
         refs: Their references, by ascending key.
         vectors: Their unit vectors, in the same order.
         text_scores: How well the text around equations matches, by key.
-        rest: Keys and vectors of further candidates, best first, that are not ranked by all features.
+        rest: Keys of further candidates, best first, that are not ranked by all features.
     """
 
     def __init__(
@@ -60,14 +60,14 @@ class CandidateSet:
         refs: Sequence[EquationRef],
         vectors: Floats,
         text_scores: dict[int, float],
-        rest: tuple[Keys, Floats] | None = None,
+        rest: Keys | None = None,
     ) -> None:
         self.refs: list[EquationRef] = list(refs)
         self.vectors: Floats = vectors
         self.text_scores: dict[int, float] = text_scores
         self.keys: Keys = np.array([ref.key for ref in refs], np.int64)  # of those ranked by all features
         self.matches = np.zeros(0, np.uint8)  # of those with a query that has wildcards, see `Pattern.match`
-        self._rest = rest or (self.keys[:0], vectors[:0])
+        self._rest = self.keys[:0] if rest is None else rest
         self._snapshot = snapshot
         self._operators: OperatorForest | None = None  # of those ranked by all features
         self._nodes: dict[int, Node] = {}
@@ -106,18 +106,21 @@ class CandidateSet:
     @property
     def has_rest(self) -> bool:
         """True if there are candidates that are not ranked by all features and not loaded yet."""
-        return len(self._rest[0]) > 0
+        return len(self._rest) > 0
 
     def load_rest(self, vector: Floats, least: float) -> list[Candidate]:
-        """Return the candidates that are not ranked by all features, in their order, with scores below `least`."""
-        keys, vectors = self._rest
-        refs = self._snapshot.get_refs(keys.tolist())
-        known = np.array([key in refs for key in keys.tolist()], bool)
-        start, keys = len(self.refs), keys[known]
+        """Return the candidates that are not ranked by all features, in their order, with scores below `least`.
+
+        Raises:
+            NoSuchEquation: an equation is gone.
+        """
+        refs = self._snapshot.get_refs(self._rest.tolist())
+        keys = self._rest[np.array([key in refs for key in self._rest.tolist()], bool)]
+        vectors, start = self._snapshot.get_vectors(keys), len(self.refs)
         self.refs += [refs[key] for key in keys.tolist()]
-        self.vectors = np.concatenate((self.vectors, vectors[known]))
-        self._rest = keys[:0], vectors[:0]
-        cosines = np.clip(vectors[known] @ vector, -1, 1).tolist()
+        self.vectors = np.concatenate((self.vectors, vectors))
+        self._rest = keys[:0]
+        cosines = np.clip(vectors @ vector, -1, 1).tolist()
         scores = (least * np.linspace(1, 0, len(keys) + 2)[1:-1]).tolist()
         return [
             Candidate(self.refs[row], row, cosine, self.text_scores.get(self.refs[row].key, 0.0), score)

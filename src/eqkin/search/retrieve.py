@@ -92,7 +92,7 @@ def retrieve(
     refs = snapshot.get_refs(keys[best].tolist())
     best = best[np.array([key in refs for key in keys[best].tolist()], bool)]
     known = [refs[key] for key in keys[best].tolist()]
-    return CandidateSet(snapshot, known, vectors[best], text_scores, (keys[rest], vectors[rest]))
+    return CandidateSet(snapshot, known, vectors[best], text_scores, keys[rest])
 
 
 def _add_scores(keys: Keys, scored: Sequence[tuple[Keys, Floats]]) -> Floats:
@@ -122,7 +122,7 @@ def _retrieve_by_formula(
     queries = _list_queries(query, settings)
     weights_of_all = load_bundled_frequencies().compute_idf(np.concatenate([codes for codes, *_ in queries]))
     for codes, depth, weight in queries:
-        weights, weights_of_all = np.split(weights_of_all, [len(codes)])
+        weights, weights_of_all = weights_of_all[: len(codes)], weights_of_all[len(codes) :]
         depth *= factor
         sums, found = snapshot.search_terms(codes, weights, settings.scored_factor * depth, options.filters)
         pool.append(found[:depth])
