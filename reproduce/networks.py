@@ -36,7 +36,7 @@ from eqkin.training.config import Recipe, choose_device, get_recipe
 from eqkin.training.data import Corpus
 from eqkin.training.distributed import BATCH_GROUPS, LocalBatch
 from eqkin.training.losses import compute_histogram
-from eqkin.training.notations import add_notations
+from eqkin.training.notations import add_related
 from eqkin.training.objective import PaperObjective, TrainingData, build_training_data
 from eqkin.training.sampling import TripletSampler
 from eqkin.training.trainer import RecipeTrainer
@@ -102,6 +102,7 @@ _SUBSET = _PAPER | {"subset": ML, "triplets": 2_500_000, "fixed": 250_000}
 _EQUAL = {"contexts": "paper", "batch": "256", "learning_rate": "3e-4", "transpositions": "0"}
 _EQUAL_DATA: dict[str, Any] = {"triplets": 1_500_000, "unit": True}
 _OWN: dict[str, Any] = {"recipe": "eqkin", "triplets": 3_000_000}
+_OWN_CHANGES = {"width": "512", "notations_share": "0.5", "names_share": "0"}  # as it was when this was run
 NETWORKS: dict[str, NetworkSettings] = {
     "full": _vary("Full model", _PAPER),
     "no-histogram": _vary("No histogram loss (triplet)", _PAPER, loss="triplet"),
@@ -120,9 +121,9 @@ NETWORKS: dict[str, NetworkSettings] = {
     "citations": _vary("With citations", {}, contexts="section,paper,citation"),
     "paper-10": _vary("Paper's recipe, 10 %", {"share": 0.1}),
     "paper-30": _vary("Paper's recipe, 30 %", {"share": 0.3}),
-    "eqkin-10": _vary("eqkin's recipe, width 512, 10 %", _OWN | {"share": 0.1}, width="512"),
-    "eqkin-30": _vary("eqkin's recipe, width 512, 30 %", _OWN | {"share": 0.3}, width="512"),
-    "eqkin": _vary("eqkin's recipe, width 512", _OWN, width="512"),
+    "eqkin-10": _vary("eqkin's recipe, width 512, 10 %", _OWN | {"share": 0.1}, **_OWN_CHANGES),
+    "eqkin-30": _vary("eqkin's recipe, width 512, 30 %", _OWN | {"share": 0.3}, **_OWN_CHANGES),
+    "eqkin": _vary("eqkin's recipe, width 512", _OWN, **_OWN_CHANGES),
     "graph": _vary("Graph network", _EQUAL_DATA, **_EQUAL),
     "graph-renamed": _vary("Graph network, renamed", _EQUAL_DATA, **_EQUAL | {"transpositions": "32"}),
     "graph-wide": _vary("Graph network, width 1,280", _EQUAL_DATA, **_EQUAL | {"width": "1280"}),
@@ -308,7 +309,7 @@ class NetworkRunner:
         if not len(corpus):
             raise BadInput(f"{name}: no paper is of the field {settings.subset!r}")
         if settings.recipe == "eqkin" and self.data.notations is None:
-            corpus = add_notations(corpus, recipe, make_folder(self.context.cache.folder))
+            corpus = add_related(corpus, recipe, make_folder(self.context.cache.folder))
         counts = corpus.compute_statistics()
         self.context.log(f"{name}: training on {counts['trees']:,} equations of {counts['papers']:,} papers")
         return corpus, recipe, Vocabulary.learn([corpus.forest]), {"learned_from": counts, "triplets": recipe.triplets}

@@ -229,6 +229,7 @@ def test_corpus_digest_changes_with_any_content(corpus: Corpus) -> None:
         replace(corpus, citations=corpus.citations[1:]),
         replace(corpus, numbers=corpus.numbers + np.int32(1)),
         replace(corpus, words=None),
+        replace(corpus, names=None),
         replace(corpus, forest=replace(corpus.forest, texts=[*corpus.forest.texts[:-1], "another"])),
         corpus.select(range(3)),
     ]
@@ -247,13 +248,15 @@ def test_corpus_survives_its_file(corpus: Corpus, tmp_path: Path, name: str) -> 
     assert same(Corpus.load((tmp_path / name).rename(tmp_path / "renamed")), corpus)
 
 
-def test_corpus_file_of_version_1_loads_without_words(corpus: Corpus, tmp_path: Path) -> None:
-    replace(corpus, words=None).save(tmp_path / "old")
-    assert b'"version":"1"' in (tmp_path / "old").read_bytes()
+@pytest.mark.parametrize("version, missing", [("1", {"words": None, "names": None}), ("2", {"names": None})])
+def test_corpus_files_of_older_versions_load(corpus: Corpus, tmp_path: Path, version: str, missing) -> None:
+    older = replace(corpus, **missing)
+    older.save(tmp_path / "old")
+    assert f'"version":"{version}"'.encode() in (tmp_path / "old").read_bytes()
     loaded = Corpus.load(tmp_path / "old")
-    assert loaded.words is None
-    assert all(part.words is None for part in loaded.split(0.5, 0))
-    assert same(loaded, replace(corpus, words=None))
+    for part in (loaded, *loaded.split(0.5, 0)):
+        assert part.names is None and (part.words is None) == ("words" in missing)
+    assert same(loaded, older)
 
 
 @given(corpora())
@@ -309,8 +312,8 @@ def test_corpus_load_rejects_foreign_files_and_unknown_versions(
     for content in (b"hello", to_bytes(corpus.forest), zstandard.compress(b"hello"), b"\xff" * 1000, b"[" * 10_000):
         with pytest.raises(CorruptData, match="file.zst"):
             damaged(tmp_path / "file.zst", content)
-    newer = small["plain.safetensors"].replace(b'"version":"2"', b'"version":"9"')
-    with pytest.raises(CorruptData, match="eqkin-corpus 9, this eqkin reads eqkin-corpus 1 and 2"):
+    newer = small["plain.safetensors"].replace(b'"version":"3"', b'"version":"9"')
+    with pytest.raises(CorruptData, match="eqkin-corpus 9, this eqkin reads eqkin-corpus 1, 2, 3"):
         damaged(tmp_path / "file.zst", newer)
 
 

@@ -14,14 +14,14 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from eqkin.encoder.model import Model
 from eqkin.training.config import CONTEXT_KINDS, NOTATIONS, get_recipe
 from eqkin.training.data import Corpus
-from eqkin.training.notations import add_notations, build_notations
+from eqkin.training.notations import add_related, build_notations
 from eqkin.training.randomness import make_step_column
 from eqkin.training.run import MODEL_FOLDER
 from eqkin.training.sampling import TripletSampler
 from tests.training.test_run import TINY, run
 
 RECIPE = get_recipe("eqkin").override(
-    TINY | {"layers": "2", "notations": "2", "rewritten": "60", "notations_share": "0.3"}
+    TINY | {"layers": "2", "notations": "2", "rewritten": "60", "notations_share": "0.3", "names_share": "0"}
 )
 pytestmark = pytest.mark.usefixtures("fast_neighbours")
 
@@ -49,7 +49,7 @@ def test_notations_are_the_same_for_the_same_seed(atlas_corpus: Corpus, notation
 
 
 def test_recipe_paper_learns_from_the_corpus_alone(atlas_corpus: Corpus, tmp_path: Path) -> None:
-    assert add_notations(atlas_corpus, get_recipe("paper"), tmp_path) is atlas_corpus
+    assert add_related(atlas_corpus, get_recipe("paper"), tmp_path) is atlas_corpus
     assert not list(tmp_path.iterdir())
 
 
@@ -57,7 +57,7 @@ def test_share_of_the_triplets_comes_from_notations(atlas_corpus: Corpus, notati
     both = atlas_corpus.concatenate(notations)
     both.validate()
     assert both.words is not None and len(both) == len(atlas_corpus) + len(notations)
-    sampler = TripletSampler(both, kinds=CONTEXT_KINDS, seed=0, device=torch.device("cpu"), notations_share=0.3)
+    sampler = TripletSampler(both, kinds=CONTEXT_KINDS, seed=0, device=torch.device("cpu"), shares={NOTATIONS: 0.3})
     triplets = sampler.draw(make_step_column(0, 1, torch.device("cpu")), 4_000)
     anchor, partner = triplets.anchor.flatten().numpy(), triplets.partner.flatten().numpy()
     is_notation = np.array([work == NOTATIONS for work in both.works])[both.paper]

@@ -73,8 +73,8 @@ def train(
 
     Settings of `--set`: loss (kin, histogram, triplet), contexts (section,paper,citation), masking, renamed,
     transpositions, balance, learning_rate, warm_up, schedule (linear, cosine), weight_decay, averaged, temperature,
-    structure_weight, context_weight, words_weight, notations, rewritten, notations_renamed, notations_share, held_out,
-    split_seed, kind (mix, sum), width, layers, normalised, dimensions.
+    structure_weight, context_weight, words_weight, notations, rewritten, notations_renamed, notations_share,
+    names_share, held_out, split_seed, kind (mix, sum), width, layers, normalised, dimensions.
 
     **Examples**
 

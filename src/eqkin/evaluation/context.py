@@ -86,4 +86,4 @@ def drop_text(corpus: Corpus) -> Corpus:
 
     Fits on trees alone have the same cache key whether the corpus has text or not.
     """
-    return corpus if corpus.words is None else replace(corpus, words=None)
+    return replace(corpus, words=None, names=None) if corpus.words or corpus.names else corpus

@@ -14,7 +14,7 @@ from eqkin.encoder.architecture import Architecture
 from eqkin.errors import BadInput
 
 CONTEXT_KINDS = ("section", "paper", "citation")  # see `sampling`
-NOTATIONS = "notations"  # the work of the papers that `build_notations` makes
+NOTATIONS, NAMES = "notations", "names"  # works of the papers that `build_notations` and `build_names` make
 LOSSES = ("histogram", "triplet", "kin")
 SCHEDULES = ("linear", "cosine")
 _FINAL_FRACTION = 0.01  # of the peak rate, at the end of a cosine schedule
@@ -90,6 +90,7 @@ class Recipe:
     rewritten: int = 60_000  # equations to rewrite, at most
     notations_renamed: float = 0.125  # fraction of the notations with other names of variables
     notations_share: float = 0.5  # fraction of the triplets that contrast notations of one equation
+    names_share: float = 0.0  # fraction of the triplets that contrast equations with a common name
 
     @property
     def steps(self) -> int:
@@ -148,8 +149,10 @@ class Recipe:
             "held_out must be in (0, 0.9]": 0 < self.held_out <= 0.9,
             "renamed and averaged must be in [0, 1]": all(0 <= share <= 1 for share in (self.renamed, self.averaged)),
             "notations and rewritten must not be negative": min(self.notations, self.rewritten) >= 0,
-            "notations_renamed must be in [0, 1], notations_share in [0, 1)": 0 <= self.notations_renamed <= 1
-            and 0 <= self.notations_share < 1,
+            "notations_renamed must be in [0, 1]": 0 <= self.notations_renamed <= 1,
+            "notations_share and names_share must not be negative, their sum must be below 1": (
+                min(self.notations_share, self.names_share) >= 0 and self.notations_share + self.names_share < 1
+            ),
             "balance must be in [0, 1]": 0 <= self.balance <= 1,
             "weight_decay must be in [0, 1)": 0 <= self.weight_decay < 1,
             f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
@@ -181,7 +184,7 @@ RECIPES = {
         transpositions=120.0,
         renamed=0.1,
         batch=1_024,
-        triplets=16_000_000,
+        triplets=15_000_000,
         learning_rate=1e-3,
         warm_up=100,
         balance=0.5,
@@ -193,6 +196,8 @@ RECIPES = {
         context_weight=1.0,
         notations=3,
         rewritten=90_000,
+        notations_share=0.35,
+        names_share=0.3,
     ),
 }
 

@@ -28,7 +28,7 @@ from eqkin.library import LibraryFiles
 from eqkin.library.queries import read_corpus
 from eqkin.sources.files import ByteStream, open_zstd
 from eqkin.storage import write_stream
-from eqkin.training.text import ContextWords, pack_strings, unpack_strings
+from eqkin.training.text import NAME_ARRAYS, ContextWords, collect_contexts, pack_strings, unpack_strings
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import Array, iter_blocks
 
@@ -36,7 +36,7 @@ Numbers = npt.NDArray[np.int32]
 Integers = npt.NDArray[np.int64]
 
 FORMAT = "eqkin-corpus"
-VERSION_PLAIN, VERSION_WITH_WORDS = "1", "2"
+VERSIONS = VERSION_PLAIN, VERSION_WITH_WORDS, VERSION_WITH_NAMES = "1", "2", "3"
 MAX_UNPACKED_BYTES = 60_000_000_000  # of a compressed file; 30 million equations take about 12 GB
 _STRING_ARRAYS = ("tags", "attributes", "texts")
 _NODE_ARRAYS = ("tag", "attribute", "text", "n_children")
@@ -62,6 +62,7 @@ class Corpus:
     citations: Numbers  # (n, 2) citing paper, cited paper; sorted, unique, no paper cites itself
     numbers: Numbers  # (trees,) number of each equation within its paper
     words: ContextWords | None = None  # around each equation; None in files of version 1
+    names: ContextWords | None = None  # of laws and the like, close to each equation; None before version 3
 
     def __len__(self) -> int:
         return len(self.forest)
@@ -103,7 +104,7 @@ class Corpus:
             ids = np.array([number for number, _, _ in papers], np.int64)
             position = _find_positions(ids, tables.equations[:, 0])
             equations = tables.equations[np.lexsort((tables.equations[:, 2], tables.equations[:, 1], position))]
-            words = ContextWords.from_library(library, equations[:, [0, 1, 4]])
+            words, names = collect_contexts(library, equations[:, [0, 1, 4]])
             citations = tables.citations
             segments = library.open_segments()  # within the transaction, before anything can delete them
         owner, section, number, tree, _ = equations.T
@@ -125,12 +126,14 @@ class Corpus:
             citations=_sort_edges(_find_positions(ids, cited), len(ids)),
             numbers=number.astype(np.int32),
             words=words,
+            names=names,
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to one file, compressed if its name ends in `.zst`; raises `StorageFailed`."""
         path = Path(path)
         version = VERSION_PLAIN if self.words is None else VERSION_WITH_WORDS
+        version = version if self.names is None else VERSION_WITH_NAMES
         pieces = _iter_content(self._to_arrays(), {"digest": self.digest, "format": FORMAT, "version": version})
         write_stream(path, _iter_compressed(pieces) if path.suffix == ".zst" else pieces)
 
@@ -167,16 +170,14 @@ class Corpus:
             citations=position[self.citations[kept[self.citations].all(axis=1)]].astype(np.int32),
             numbers=self.numbers[trees],
             words=None if self.words is None else self.words.select(trees),
+            names=None if self.names is None else self.names.select(trees),
         )
 
     def concatenate(self, other: Corpus) -> Corpus:
-        """Return a corpus of these papers and those of another corpus, whose words are left out."""
+        """Return a corpus of these papers and those of another corpus, whose words and names are left out."""
         builder = ForestBuilder()
         builder.add_forest(self.forest)
         builder.add_forest(other.forest)
-        words = self.words
-        if words is not None:
-            words = ContextWords(words.vocabulary, np.pad(words.offsets, (0, len(other)), "edge"), words.word)
         return Corpus(
             forest=builder.build().canonicalise(),
             section=np.append(self.section, other.section + self.section[-1:] + 1),
@@ -185,7 +186,8 @@ class Corpus:
             works=self.works + other.works,
             citations=np.concatenate([self.citations, other.citations + np.int32(len(self.papers))]),
             numbers=np.append(self.numbers, other.numbers),
-            words=words,
+            words=None if self.words is None else self.words.pad(len(other)),
+            names=None if self.names is None else self.names.pad(len(other)),
         )
 
     def split(self, held_out: float, seed: int) -> tuple[Corpus, Corpus]:
@@ -230,8 +232,9 @@ class Corpus:
         sorted_edges = _sort_edges(self.citations.astype(np.int64), len(self.papers)) if inside else None
         if sorted_edges is None or not np.array_equal(self.citations, sorted_edges):
             raise CorruptData("citations refer to missing papers, or are not in order")
-        if self.words is not None:
-            self.words.validate(len(self))
+        for words in (self.words, self.names):
+            if words is not None:
+                words.validate(len(self))
 
     def _to_arrays(self) -> dict[str, Array]:
         sizes = self.forest.sizes
@@ -240,6 +243,7 @@ class Corpus:
         arrays |= {name: pack_strings(getattr(self.forest, name)) for name in _STRING_ARRAYS}
         arrays |= {name: pack_strings(getattr(self, name)) for name in ("papers", "works")}
         arrays |= self.words.to_arrays() if self.words is not None else {}
+        arrays |= self.names.to_arrays(NAME_ARRAYS) if self.names is not None else {}
         return arrays | {"sizes": sizes.astype(np.min_scalar_type(sizes.max(initial=0)))}
 
     @classmethod
@@ -258,7 +262,8 @@ class Corpus:
         section, paper, citations, numbers = (arrays[name].astype(np.int32, copy=False) for name in _NUMBER_ARRAYS)
         offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
         forest = Forest(tags, attributes, texts, tag, attribute, text, n_children, offsets)
-        return cls(forest, section, paper, papers, works, citations, numbers, ContextWords.from_arrays(arrays))
+        words, names = ContextWords.from_arrays(arrays), ContextWords.from_arrays(arrays, NAME_ARRAYS)
+        return cls(forest, section, paper, papers, works, citations, numbers, words, names)
 
 
 def _choose_held_out(sizes: Counter[str], target: float, seed: int) -> set[str]:
@@ -395,7 +400,7 @@ def _parse_metadata(data: bytes, path: Path) -> dict[str, Any]:
         version = f"{metadata['format']} {metadata['version']}"
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptData(f"{path}: not a corpus, or damaged ({error}); write one with `eqkin export`") from error
-    if version not in (f"{FORMAT} {VERSION_PLAIN}", f"{FORMAT} {VERSION_WITH_WORDS}"):
-        known = f"{FORMAT} {VERSION_PLAIN} and {VERSION_WITH_WORDS}"
+    if version not in [f"{FORMAT} {known}" for known in VERSIONS]:
+        known = f"{FORMAT} {', '.join(VERSIONS)}"
         raise CorruptData(f"{path}: format {version[:60]}, this eqkin reads {known}; export it again")
     return dict(metadata)

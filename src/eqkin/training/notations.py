@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.mathml.notations import NotationWriter
-from eqkin.training.config import NOTATIONS, Recipe
+from eqkin.training.config import NAMES, NOTATIONS, Recipe
 from eqkin.training.data import Corpus
+from eqkin.training.names import build_names
 from eqkin.trees.forest import ForestBuilder
 
 _MIN_NODES, _MAX_NODES = 8, 90  # of an equation worth rewriting
@@ -62,18 +63,21 @@ def build_notations(corpus: Corpus, recipe: Recipe) -> Corpus:
     )
 
 
-def add_notations(corpus: Corpus, recipe: Recipe, folder: Path) -> Corpus:
-    """Return a corpus together with notations of its equations, if the recipe asks for them.
+def add_related(corpus: Corpus, recipe: Recipe, folder: Path) -> Corpus:
+    """Return a corpus with notations of its equations and papers of named ones, if the recipe asks for them.
 
-    The folder keeps the notations for the next run with the same equations and settings.
+    The folder keeps both for the next run with the same equations and settings.
     """
-    if not recipe.notations:
-        return corpus
-    settings = (corpus.digest, recipe.notations, recipe.rewritten, recipe.notations_renamed, recipe.seed)
-    path = folder / f"notations-{hashlib.sha256(repr(settings).encode()).hexdigest()[:12]}.zst"
-    if path.exists():
-        notations = Corpus.load(path)
-    else:
-        notations = build_notations(corpus, recipe)
-        notations.save(path)
-    return corpus.concatenate(notations)
+    notations = (recipe.notations, recipe.rewritten, recipe.notations_renamed, recipe.seed)
+    parts = [
+        (NOTATIONS, recipe.notations, notations, lambda: build_notations(corpus, recipe)),
+        (NAMES, recipe.names_share, (recipe.seed,), lambda: build_names(corpus, recipe.seed)),
+    ]
+    whole = corpus
+    for kind, is_wanted, settings, build in parts:
+        if is_wanted:
+            path = folder / f"{kind}-{hashlib.sha256(repr((corpus.digest, *settings)).encode()).hexdigest()[:12]}.zst"
+            if not path.exists():
+                build().save(path)
+            whole = whole.concatenate(Corpus.load(path))
+    return whole

@@ -13,7 +13,7 @@ from eqkin.encoder.torch_network import build_network
 from eqkin.errors import BadInput
 from eqkin.training.augmentation import Augmentation, Masking, NodeMask, Renaming
 from eqkin.training.batches import DeviceBatch, DeviceForest
-from eqkin.training.config import Recipe
+from eqkin.training.config import NAMES, NOTATIONS, Recipe
 from eqkin.training.data import Corpus
 from eqkin.training.distributed import BATCH_GROUPS, SINGLE_PROCESS, LocalBatch, ProcessGroup, select_rows
 from eqkin.training.losses import (
@@ -62,7 +62,7 @@ def build_training_data(
         seed=recipe.seed,
         device=device,
         balance=recipe.balance,
-        notations_share=recipe.notations_share,
+        shares={NOTATIONS: recipe.notations_share, NAMES: recipe.names_share},
     )
     forest = DeviceForest(corpus.forest, vocabulary, device)
     if recipe.loss != "kin":

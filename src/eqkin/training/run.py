@@ -39,7 +39,7 @@ from eqkin.training.checkpoint import (
 from eqkin.training.config import LoggingConfig, Recipe, choose_device
 from eqkin.training.data import Corpus
 from eqkin.training.distributed import SINGLE_PROCESS, ProcessGroup
-from eqkin.training.notations import add_notations
+from eqkin.training.notations import add_related
 from eqkin.training.objective import build_training_data
 from eqkin.training.sampling import TripletSampler
 from eqkin.training.trainer import RecipeTrainer, TrainingProgress
@@ -141,8 +141,8 @@ class TrainingRun:
         train_corpus, held_out = self.corpus.split(recipe.held_out, recipe.split_seed)
         with ExitStack() as stack:
             saved = self._open_folder(stack, resume=resume)
-            prepared = group.run_on_first(lambda: add_notations(train_corpus, recipe, self.folder))
-            train_corpus = prepared or add_notations(train_corpus, recipe, self.folder)  # others read what it wrote
+            prepared = group.run_on_first(lambda: add_related(train_corpus, recipe, self.folder))
+            train_corpus = prepared or add_related(train_corpus, recipe, self.folder)  # others read what it wrote
             vocabulary = Vocabulary.learn([train_corpus.forest])
             evaluator = group.run_on_first(lambda: HeldOutEvaluator(held_out, vocabulary, recipe, device))
             data = build_training_data(train_corpus, vocabulary, recipe, device, group)

@@ -20,7 +20,9 @@ Random batches hardly contain two trees with much in common; with neighbours in 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,7 @@ import torch
 from torch import Tensor
 
 from eqkin.errors import BadInput
-from eqkin.training.config import CONTEXT_KINDS, NOTATIONS
+from eqkin.training.config import CONTEXT_KINDS
 from eqkin.training.data import Corpus
 from eqkin.training.distributed import SINGLE_PROCESS, ProcessGroup
 from eqkin.training.losses import TERM_COLUMNS, TermTables
@@ -63,7 +65,7 @@ class TripletSampler:
     Args:
         kinds: The kinds of context to use.
         balance: 0: papers are equally likely; 1: works are equally likely.
-        notations_share: Fraction of the triplets from papers made by `build_notations`, if there are any.
+        shares: Fraction of the triplets from each of some works, if it is in the corpus.
 
     Attributes:
         structural_neighbours: (trees, any number) those of each tree, which replace random negatives; or None.
@@ -82,7 +84,7 @@ class TripletSampler:
         seed: int,
         device: torch.device,
         balance: float = 0.0,
-        notations_share: float = 0.5,
+        shares: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.device = device
         papers, trees = len(corpus.papers), len(corpus)
@@ -105,10 +107,11 @@ class TripletSampler:
         if balance:
             _, work, size = np.unique(np.array(corpus.works, object), return_inverse=True, return_counts=True)
             weight *= (size[work].astype(np.float64) ** -balance)[corpus.paper]
-        is_notation = np.array([work == NOTATIONS for work in corpus.works], bool)[corpus.paper]
-        if is_notation.any() and not is_notation.all():
-            total = weight.sum(0) @ np.stack([~is_notation, is_notation], axis=1)
-            weight *= np.where(is_notation, notations_share / total[1], (1 - notations_share) / total[0])
+        kinds_of_work = [*shares]  # and all other works
+        group = np.array([kinds_of_work.index(w) if w in shares else len(shares) for w in corpus.works])[corpus.paper]
+        total = np.bincount(group, weight.sum(0), minlength=len(shares) + 1)
+        wanted = np.where(total[:-1] > 0, [*shares.values()], 0.0)
+        weight *= (np.append(wanted, 1 - wanted.sum()) / np.maximum(total, 1e-300))[group]
         self.shares = dict(zip(CONTEXT_KINDS, (weight.sum(1) / weight.sum()).tolist(), strict=True))
         self.trees, self.papers = trees, papers
         self._cumulative_weight = self._put_on_device(np.cumsum(weight.ravel()))

@@ -2,6 +2,7 @@
 
 Formulas and commands are removed, and endings are cut off. A word is kept if it occurs in several papers, so that it
 means something to more than one author, but not near every sixth equation, so that it means something at all.
+Names such as "Cauchy-Schwarz inequality", which stand close to an equation, are collected in the same way.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from eqkin.trees.forest import Array
 CHARACTERS_BEFORE, CHARACTERS_AFTER = 450, 250  # of the text around an equation
 _SHORT_CONTEXT, _EXTRA_CHARACTERS = 150, 200  # after less text than this, add some from before the previous equation
 _MIN_PAPERS = 8  # that contain a word; fewer in small libraries
+_MIN_NAME_PAPERS = 2  # that contain a name
 _MAX_EQUATION_FRACTION = 0.15  # words near more of the equations are not kept
 _MAX_VOCABULARY = 1 << 16  # the rarest words are dropped
 _SECTIONS_PER_QUERY = 256
@@ -34,10 +36,39 @@ _FORMULA_PATTERN = re.compile(
     re.DOTALL,
 )
 _WORD_PATTERN = re.compile(r"[^\W\d_]{3,40}")
+_NAME_BEFORE, _NAME_AFTER, _NAME_HEADING = 260, 120, 60  # characters in which an equation's name is looked for
+_NAME_WORDS = 3  # before the noun
+_NAME_TOKENS = re.compile(r"[^\W\d_]+(?:['’\-–][^\W\d_]+)*|[.,;:()]")
+_SAYS_NAME = re.compile(r"\s*[,.]?\s*(?:which|this|known|called|is)\b")  # after an equation, before its name
+_SINGULAR = {
+    "brackets": "bracket", "coefficients": "coefficient", "conditions": "condition", "connections": "connection",
+    "constants": "constant", "equations": "equation", "formulae": "formula", "formulas": "formula",
+    "identities": "identity", "laws": "law", "numbers": "number", "polynomials": "polynomial",
+    "relations": "relation", "symbols": "symbol",
+}  # fmt: skip
+_NOUNS = frozenset(
+    """action algorithm approximation bound bracket coefficient commutator condition connection constant coordinates
+    covariance criterion curvature decomposition density derivative distribution divergence effect energy entropy
+    equation estimator expansion expectation factorisation factorization flow force formula frequency function
+    functional gradient hamiltonian identity inequality integral kernel lagrangian law lemma length likelihood loss
+    matrix method metric model momentum norm number operator polynomial potential pressure principle probability
+    process product radius rate ratio relation rule scheme score series statistic symbol temperature tensor test
+    theorem time transform transformation update variance velocity""".split()
+)
+_NO_NAMES = frozenset(
+    """a above actual all also an and another any are as at basic be because become becomes below both by called can
+    case consider corresponding define definition differential e.g each eq equation equations every example figure
+    final first following follows for from full general get given has have hence her his i.e if in into is it its
+    known last lemma let linear main more most new next no nonlinear not obtain of on one only or original other our
+    previous proposition resulting same satisfies second section simple since so some standard such table that the
+    their then theorem therefore these third this those three thus to total two use using usual very was we well when
+    where which while whose with write""".split()
+)
 
 Integers = npt.NDArray[np.int64]
 
 WORD_ARRAYS = ("vocabulary", "word", "words")  # names of the arrays in a corpus file
+NAME_ARRAYS = ("name_vocabulary", "name", "names")
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,36 +102,39 @@ class ContextWords:
         if self.word.max(initial=0) >= max(len(self.vocabulary), 1) or (len(self.word) and not self.vocabulary):
             raise CorruptData("words are not in their vocabulary")
 
-    def to_arrays(self) -> dict[str, Array]:
+    def to_arrays(self, names: tuple[str, str, str] = WORD_ARRAYS) -> dict[str, Array]:
         """Return the arrays of a corpus file."""
         counts = self.counts
-        return {
-            "vocabulary": pack_strings(self.vocabulary),
-            "word": self.word,
-            "words": counts.astype(np.min_scalar_type(counts.max(initial=0))),
-        }
+        counts = counts.astype(np.min_scalar_type(counts.max(initial=0)))
+        return dict(zip(names, (pack_strings(self.vocabulary), self.word, counts), strict=True))
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, Array]) -> ContextWords | None:
+    def from_arrays(cls, arrays: dict[str, Array], names: tuple[str, str, str] = WORD_ARRAYS) -> ContextWords | None:
         """Read what `to_arrays` returned; None if there are no such arrays. Raises `KeyError` or `ValueError`."""
-        if not arrays.keys() & set(WORD_ARRAYS):
+        if not arrays.keys() & set(names):
             return None
-        vocabulary, word, counts = (arrays[name] for name in WORD_ARRAYS)
+        vocabulary, word, counts = (arrays[name] for name in names)
         if word.dtype != np.uint16 or counts.max(initial=0) > len(word):
             raise ValueError("words do not fit the trees")
         return cls(unpack_strings(vocabulary), _compute_offsets(counts), word.astype(np.uint16, copy=False))
 
-    @classmethod
-    def from_library(cls, library: LibraryFiles, equations: Integers) -> ContextWords:
-        """Collect the words around equations, (n, 3) paper, section and mark of each, sorted, within `read_corpus`."""
-        collector = WordCollector()
-        for paper, words in _iter_contexts(library, equations):
-            collector.add(paper, words)
-        return collector.build(len(np.unique(equations[:, 0])))
+    def pad(self, trees: int) -> ContextWords:
+        """Return the words of these trees and of more that have none."""
+        return ContextWords(self.vocabulary, np.pad(self.offsets, (0, trees), "edge"), self.word)
 
 
-def _iter_contexts(library: LibraryFiles, equations: Integers) -> Iterator[tuple[int, list[str]]]:
-    """Iterate over the paper and the words of each equation."""
+def collect_contexts(library: LibraryFiles, equations: Integers) -> tuple[ContextWords, ContextWords]:
+    """Collect words and names around equations, (n, 3) paper, section and mark, sorted, within `read_corpus`."""
+    words, names = WordCollector(), WordCollector(keep_endings=True)
+    for paper, found_words, found_names in _iter_contexts(library, equations):
+        words.add(paper, found_words)
+        names.add(paper, found_names)
+    papers = len(np.unique(equations[:, 0]))
+    return words.build(min(_MIN_PAPERS, 2 + papers // 200)), names.build(_MIN_NAME_PAPERS)
+
+
+def _iter_contexts(library: LibraryFiles, equations: Integers) -> Iterator[tuple[int, list[str], set[str]]]:
+    """Iterate over the paper, the words and the names of each equation."""
     rows = equations.tolist()
     order = list(dict.fromkeys(section for _, section, _ in rows))
     chunks = (order[start : start + _SECTIONS_PER_QUERY] for start in range(0, len(order), _SECTIONS_PER_QUERY))
@@ -112,7 +146,8 @@ def _iter_contexts(library: LibraryFiles, equations: Integers) -> Iterator[tuple
                 texts = read_sections(library, next(chunks))
             title, prose = texts[section]
             current, heading, pieces = section, split_words(title[:CHARACTERS_BEFORE]), prose.split(EQUATION_MARK)
-        yield paper, heading + extract_context_words(pieces, mark)
+        before, after = (pieces[i] if i < len(pieces) else "" for i in (mark, mark + 1))
+        yield paper, heading + extract_context_words(pieces, mark), find_context_names(title, before, after)
 
 
 def extract_context_words(pieces: list[str], mark: int) -> list[str]:
@@ -133,6 +168,37 @@ def split_words(text: str) -> list[str]:
     return _WORD_PATTERN.findall(_FORMULA_PATTERN.sub(" ", text).lower())
 
 
+def find_context_names(heading: str, before: str, after: str) -> set[str]:
+    """Return names such as "jensen inequality" or "law of large numbers" in a short heading and close to an equation.
+
+    After an equation only the rest of a sentence like "which is known as ..." counts.
+    """
+    texts = [before[-_NAME_BEFORE:]]
+    texts += [heading] if len(heading) < _NAME_HEADING else []
+    texts += [after[:_NAME_AFTER]] if _SAYS_NAME.match(after) else []
+    return {name for text in texts for name in _find_names(text)}
+
+
+def _find_names(text: str) -> Iterator[str]:
+    """Iterate over nouns with one to three words before them, or with "of" and one or two words after them."""
+    tokens = _NAME_TOKENS.findall(re.sub(r"[{}~]", " ", _FORMULA_PATTERN.sub(" , ", text)).lower())
+    tokens = [token.replace("’", "'").replace("–", "-").removesuffix("'s") for token in tokens]
+    for at, token in enumerate(tokens):
+        noun = _SINGULAR.get(token, token)
+        if noun not in _NOUNS:
+            continue
+        words: list[str] = []
+        for word in tokens[max(at - _NAME_WORDS, 0) : at][::-1]:
+            if len(word) < 2 or word in _NO_NAMES:
+                break
+            words.insert(0, word)
+            yield " ".join([*words, noun])
+        if tokens[at + 1 : at + 2] == ["of"]:
+            following = [word for word in tokens[at + 2 : at + 4] if len(word) > 1 and word not in _NO_NAMES]
+            if following and following[0] == tokens[at + 2]:
+                yield f"{noun} of {' '.join(following)}"
+
+
 def stem(word: str) -> str:
     """Return a word without its ending, if enough of it remains."""
     for ending in _ENDINGS:
@@ -142,9 +208,10 @@ def stem(word: str) -> str:
 
 
 class WordCollector:
-    """Collects the words of equations, one paper after the other."""
+    """Collects the words of equations, one paper after the other; those that differ in their endings are one word."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_endings: bool = False) -> None:
+        self._stem = str if keep_endings else stem
         self._number: dict[str, int] = {}  # number of each word's stem
         self._stems: dict[str, int] = {}
         self._last_paper: list[int] = []  # in which each stem occurred
@@ -164,17 +231,16 @@ class WordCollector:
     def _get_stem_number(self, word: str) -> int:
         number = self._number.get(word)
         if number is None:
-            number = self._number[word] = self._stems.setdefault(stem(word), len(self._stems))
+            number = self._number[word] = self._stems.setdefault(self._stem(word), len(self._stems))
             if number == len(self._last_paper):
                 self._last_paper.append(-1)
                 self._papers.append(0)
         return number
 
-    def build(self, papers: int) -> ContextWords:
+    def build(self, min_papers: int) -> ContextWords:
         """Return the words that are neither too rare nor too common; the vocabulary is sorted by frequency."""
         counts, numbers = np.array(self._counts, np.int64), np.array(self._all, np.int64)
         frequency = np.bincount(numbers, minlength=len(self._stems))
-        min_papers = min(_MIN_PAPERS, 2 + papers // 200)
         is_kept = np.array(self._papers, np.int64) >= min_papers
         is_kept &= frequency < _MAX_EQUATION_FRACTION * len(counts)
         stems = list(self._stems)
