@@ -26,7 +26,7 @@ OTHERS = (r"\int_0^1 f(x) dx = F(1) - F(0)", r"\sum_{k=0}^n \binom{n}{k} = 2^n",
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
-    """The atlas and three works; each has two laws under their names, and something else under the name of the first."""
+    """The atlas and three works; each has two laws under their names, and something else under the first name."""
     folder = tmp_path_factory.mktemp("names")
     for number, formulas in enumerate(zip(SCHWARZ, CHOLESKY, OTHERS, strict=True)):
         texts = (
