@@ -103,7 +103,8 @@ def _find_partners(corpus: Corpus, seed: int) -> dict[int, list[tuple[float, int
 
 def _embed(encoder: Encoder, corpus: Corpus, trees: npt.NDArray[np.int64]) -> Floats:
     vectors = encoder.embed(corpus.forest.select(trees))
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
+    return vectors
 
 
 def _select_nearest(cosines: Floats) -> Floats:

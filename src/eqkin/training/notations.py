@@ -68,16 +68,13 @@ def add_related(corpus: Corpus, recipe: Recipe, folder: Path) -> Corpus:
 
     The folder keeps both for the next run with the same equations and settings.
     """
-    notations = (recipe.notations, recipe.rewritten, recipe.notations_renamed, recipe.seed)
-    parts = [
-        (NOTATIONS, recipe.notations, notations, lambda: build_notations(corpus, recipe)),
-        (NAMES, recipe.names_share, (recipe.seed,), lambda: build_names(corpus, recipe.seed)),
-    ]
     whole = corpus
-    for kind, is_wanted, settings, build in parts:
+    settings = (corpus.digest, recipe.notations, recipe.rewritten, recipe.notations_renamed, recipe.seed)
+    for kind, is_wanted in ((NOTATIONS, recipe.notations > 0), (NAMES, recipe.names_share > 0)):
         if is_wanted:
-            path = folder / f"{kind}-{hashlib.sha256(repr((corpus.digest, *settings)).encode()).hexdigest()[:12]}.zst"
+            path = folder / f"{kind}-{hashlib.sha256(repr(settings).encode()).hexdigest()[:12]}.zst"
             if not path.exists():
-                build().save(path)
+                related = build_notations(corpus, recipe) if kind == NOTATIONS else build_names(corpus, recipe.seed)
+                related.save(path)
             whole = whole.concatenate(Corpus.load(path))
     return whole
