@@ -103,8 +103,8 @@ def fast_neighbours() -> Iterator[None]:
 
 
 def pytest_configure(config):
-    """Compile the compiled loops once: they are loaded from a cache by all processes that start afterwards."""
-    if not hasattr(config, "workerinput"):
+    """Compile the compiled loops once, if several processes would do so: they load them from the cache afterwards."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         for name in COMPILED_MODULES:
             import_module(name)
 
