@@ -3,6 +3,7 @@
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -58,6 +59,7 @@ def starts_with_verb(name: str) -> bool:
     return name.lstrip("_").split("_")[0] in VERBS or name.startswith(("from_", "_from_"))
 
 
+@cache
 def parse_modules() -> dict[Path, ast.Module]:
     """Parse every module of the package, the benchmarks and the experiments."""
     paths = (path for package in PACKAGES for path in sorted(package.rglob("*.py")))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqkin.errors import BadInput, StorageFailed
 from eqkin.executor import Executor, LocalExecutor
-from eqkin.library import AddReport, LibraryFiles
+from eqkin.library import LibraryFiles
 from eqkin.library.database import (
     DATABASE_NAME,
     FOREST_FOLDER,
@@ -21,20 +21,19 @@ from eqkin.library.database import (
     LibraryManifest,
 )
 from eqkin.library.files import list_segments
-from eqkin.library.ingest import ingest
 from eqkin.library.judgements import LocalJudgements
-from eqkin.library.parsing import FORMULAS
 from eqkin.library.records import export_equations
-from eqkin.library.verify import VerificationReport, verify_library
-from eqkin.sources import MetadataSnapshot
 from eqkin.storage import WriterLock
 from eqkin.storage.pack import pack_folder, unpack_folder
 
 if TYPE_CHECKING:
+    from eqkin.library import AddReport
+    from eqkin.library.verify import VerificationReport
     from eqkin.search.engine import SearchEngine
     from eqkin.search.local import LocalBackend
     from eqkin.search.names import Completion
     from eqkin.search.results import PaperHit, Results, SearchOptions
+    from eqkin.sources import MetadataSnapshot
 
 
 class Library(LibraryFiles):
@@ -87,6 +86,10 @@ class Library(LibraryFiles):
             StorageFailed: the disk is full or read-only; everything committed before is intact.
             Unreachable: the Ray cluster is gone.
         """
+        from eqkin.library.ingest import ingest  # searches do without the readers of all formats, which are many
+        from eqkin.library.parsing import FORMULAS
+        from eqkin.sources import MetadataSnapshot
+
         self.check_converter()
         if formulas not in (None, *FORMULAS):
             raise BadInput(f"formulas must be one of {', '.join(FORMULAS)}, got {formulas!r}")
@@ -239,6 +242,7 @@ def verify(folder: Path, progress: Callable[[int], None] | None = None) -> Verif
         LibraryBusy: another process is writing to it.
     """
     from eqkin.index.verify import verify_index
+    from eqkin.library.verify import verify_library
 
     with hold_locks(folder):
         report = verify_library(folder, progress)

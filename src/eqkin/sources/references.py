@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-import pypdf
 import rispy  # type: ignore[import-untyped]
 from bibtexparser import middlewares
 from bibtexparser.entrypoint import parse_string
@@ -128,6 +127,8 @@ def read_pdf_reference(path: str, limits: Limits) -> Reference:
 
     Raises `BadInput` if it is damaged or encrypted, `LimitReached` if it is too large.
     """
+    import pypdf  # slow, and few sources are PDFs
+
     name = display_path(path)
     raw = read_capped(path, limits.file_bytes)
     try:
