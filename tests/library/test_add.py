@@ -219,7 +219,7 @@ def test_a_folder_with_other_things_in_it_is_not_taken_for_a_library(tmp_path: P
     (tmp_path / "thesis.doc").write_text("important")
     with pytest.raises(BadInput, match="not empty"):
         Library.open(tmp_path, create=True)
-    with pytest.raises(BadInput, match="no library; .*create=True"):
+    with pytest.raises(BadInput, match=r"no library\n.*create=True"):
         Library.open(tmp_path / "missing")
     assert not (tmp_path / "missing").exists()
 

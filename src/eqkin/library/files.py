@@ -85,7 +85,8 @@ class LibraryFiles:
                     raise CorruptData(f"{path / MANIFEST_NAME}: missing; restore it from a copy")
                 raise BadInput(
                     f"{path}: there is no library\n"
-                    f"make one with `eqkin add FOLDER --library {path}`, or try `eqkin demo`"
+                    f"make one with `eqkin add FOLDER --library {path}` or `Library.open(path, create=True)`; "
+                    "or try `eqkin demo`"
                 )
             from eqkin.library.writer import create_library  # not needed to read, and slow to import
 
