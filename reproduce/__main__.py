@@ -118,7 +118,9 @@ def bitmaps(
         sizes = sorted({one.times for one in BITMAP_NETWORKS.values()})
         data, others = {times: BitmapData.build(context, *halves, times) for times in sizes}, {}
         for folder in sorted((out / "fitted").glob("base-*/model"))[:1]:
-            others["Graph network, 5 M triplets"] = embed_forest(Model.load(folder), data[1.0].test.forest, device)
+            model = Model.load(folder)
+            vectors = embed_forest(model, data[1.0].test.forest, device)
+            others["Graph network, 5 M triplets"] = vectors, model.training["learned_from"]["trees"]
         result = make_bitmaps_result(context, data, others)
         save_result(context, result)
     print_tables(result, as_json=False)

@@ -11,6 +11,7 @@ import numpy as np
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation.formulas import Float32s
 from eqkin.evaluation.tables import PAPER, ExperimentResult, Table, TableColumn, TableRow
 from eqkin.statistics import Score, bootstrap_mean
 from eqkin.training.config import CONTEXT_KINDS
@@ -359,11 +360,11 @@ class PaperTables:
 
 
 def make_bitmaps_result(
-    context: ExperimentContext, data: Mapping[float, BitmapData], others: Mapping[str, Any]
+    context: ExperimentContext, data: Mapping[float, BitmapData], others: Mapping[str, tuple[Float32s, int]]
 ) -> ExperimentResult:
     """Make the table of the bitmap CNN, given the data of its networks by their `times`.
 
-    `others` have vectors of the held-out equations, by title.
+    `others` have vectors of the held-out equations, and the number of equations they were learned from, by title.
     """
     held_out = data[1.0].draw_triples(context.scale.triples // 5)[1]
     tall = data[1.0].heights[held_out.trees].max(axis=0) > HEIGHT - 2
@@ -385,7 +386,9 @@ def make_bitmaps_result(
         some = data[settings.times]
         add_row(settings.title, some, partial(measure_bitmaps, context, some, name))
     add_row(PEER.title, data[1.0], partial(measure_peer, context, data[1.0]))
-    rows += [TableRow(title, make_cells(held_out.find_correct(vectors))) for title, vectors in others.items()]
+    for title, (vectors, equations) in others.items():
+        cells = make_cells(held_out.find_correct(vectors))
+        rows.append(TableRow(title, cells | {"equations": Score(float(equations))}))
     rows += [
         TableRow(row.title, {"test": row.cells["ranking"]}, PAPER)
         for row in ABLATION_ROWS

@@ -74,10 +74,10 @@ def test_bitmap_table_separates_tall_formulas(measured, monkeypatch):
     context, data, _, _ = measured
     monkeypatch.setattr("reproduce.paper.BITMAP_NETWORKS", {"scaled": BITMAP_NETWORKS["scaled"]})
     vectors = np.random.default_rng(0).normal(size=(len(CORPUS), 4))
-    (table,) = make_bitmaps_result(context, {1.0: data}, {"Noise": vectors}).tables
+    (table,) = make_bitmaps_result(context, {1.0: data}, {"Noise": (vectors, 7)}).tables
     cells = {row.title: row.cells for row in table.rows}
     assert list(cells)[:3] == ["Scaled down", "Graph network, same triplets", "Noise"]
-    assert cells["Scaled down"]["equations"].value == len(CORPUS)
+    assert [cells[name]["equations"].value for name in ("Scaled down", "Noise")] == [len(CORPUS), 7]
     assert cells["Graph network, same triplets"]["train"].value == cells["Graph network, same triplets"]["test"].value
     low, high = sorted((cells["Noise"]["low"].value, cells["Noise"]["tall"].value))
     assert low <= cells["Noise"]["test"].value <= high
