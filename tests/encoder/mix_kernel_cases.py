@@ -29,7 +29,7 @@ def kernel_products(trees, back, x):
     return launch_term_products(*(t.to(DEVICE) for t in (back, x, trees.parent, trees.n_children))).cpu()
 
 
-@pytest.mark.parametrize(("forest", "width"), [(0, 1), (1, 16), (1, 5), (2, 24)])
+@pytest.mark.parametrize(("forest", "width"), [(0, 1), (1, 5), (2, 24)])
 @pytest.mark.parametrize("dtype", PRECISION, ids=str)
 @pytest.mark.parametrize("backwards", [False, True])
 def test_mixes_agree(forest, width, dtype, backwards):
@@ -42,7 +42,7 @@ def test_mixes_agree(forest, width, dtype, backwards):
     assert not result[-3:].any()
 
 
-@pytest.mark.parametrize(("forest", "width"), [(0, 1), (1, 70), (2, 24)])
+@pytest.mark.parametrize(("forest", "width"), [(0, 1), (1, 40), (2, 24)])
 @pytest.mark.parametrize("dtype", PRECISION, ids=str)
 def test_products_agree(forest, width, dtype):
     trees, x, back, terms = case(FORESTS[forest], width, dtype)
