@@ -31,6 +31,7 @@ _PUNCTUATION = re.compile(
     r"(?:[\s~]|(?<![\\.])\.(?!\.)|(?<!\\)[,;。，；、](?!\s*\.\.)"
     r"|\\(?:[,;:! ]|(?:q?quad|hfill|par)(?![A-Za-z])))+\Z"
 )
+_LAST_PUNCTUATION = "~.,;:!。，；、dlr"  # or white space: how it ends, perhaps with quad, hfill, par
 _NUMBER = re.compile(
     r"(?:\\q?quad|\\hfill|\\hspace\*?\s*\{[^{}]*\}|[.,;~]|\\[,;: ])\s*(?:\\(?:text|mbox|mathrm|rm|tag\*?)\s*\{)?"
     r"\(\s*((?:[A-Z]\.?)?\d{1,3}(?:[.\-–]\d{1,3}){0,3}[a-z]?'?)\s*\)\}?\Z"
@@ -79,16 +80,19 @@ def strip_numbering(latex: str) -> tuple[str, list[NumberingMark]]:
 def strip_trailing(body: str) -> tuple[str, str]:
     r"""Return a formula without punctuation and prose at its end, and the number `(3.6)` that stood there, or ""."""
     number = ""
-    for _ in range(_MAX_ENDINGS):
-        tail = len(body) - _TAIL_CHARS
-        found = _FINAL_PROSE.search(body, max(tail, 0))
+    for _ in range(_MAX_ENDINGS):  # the last character rules out most searches
+        tail, found = max(len(body) - _TAIL_CHARS, 0), None
+        if not body.isascii():
+            found = _FINAL_PROSE.search(body, tail)
         if found and len(found[0].strip()) >= _MIN_PROSE and not _is_within_group(body, found.start()):
             body = body[: found.start()]
             continue
-        if not number and (found := _NUMBER.search(body, max(tail, 0))):
+        if not number and body.endswith((")", ")}")) and (found := _NUMBER.search(body, tail)):
             number, body = found[1], body[: found.start()]
             continue
-        found = _FINAL_TEXT.search(body, max(tail, 0)) or _PUNCTUATION.search(body, max(tail, 0))
+        found = _FINAL_TEXT.search(body, tail) if body.endswith("}") else None
+        if found is None and (body[-1:].isspace() or body[-1:] in _LAST_PUNCTUATION):
+            found = _PUNCTUATION.search(body, tail)
         if found is None or _NEEDS_REST.search(body[max(found.start() - 20, 0) : found.start()].rstrip()):
             break
         body = body[: found.start()]
