@@ -4,7 +4,7 @@ import pytest
 
 from eqkin.latex import parse
 from eqkin.latex.environments import to_converter_input
-from eqkin.latex.macros import find_definitions
+from eqkin.latex.macros import Macro, find_definitions, find_macro, pack_macros, unpack_table
 from eqkin.mathml.converter import Converter
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.trees.mathml import to_mathml, to_node
@@ -159,3 +159,11 @@ def test_macro_changes_follow_expanded_text(converter):
 def test_number_of_arguments_that_is_no_number_costs_the_definition_only(form, count):
     found = find_definitions(form % count + r"\newcommand{\b}{c}")
     assert r"\b" in [definition.value.name for definition in found]
+
+
+@pytest.mark.parametrize("later", [[], [{r"\c": Macro(r"\c", (), "z")}]], ids=["one table", "two tables"])
+def test_stored_macros_are_found_by_name(later):
+    first = {r"\a": Macro(r"\a", (("m",), ("o", '"}{')), r'{"name":"\c",#1}'), r"\b": Macro(r"\b", (), "", alias=r"\c")}
+    table = unpack_table(pack_macros([first, *({**first, **changes} for changes in later)], [0]))
+    assert {name: find_macro(table, name) for name in first} == first
+    assert find_macro(table, r"\c") is None and find_macro(unpack_table(b""), r"\a") is None
