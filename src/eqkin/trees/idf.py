@@ -132,7 +132,7 @@ def weigh_terms(terms: Terms, idf: DocumentFrequencies) -> Floats:
 
 def saturate_counts(counts: npt.NDArray[Any]) -> Floats:
     """Return the factor by which a number of occurrences counts: 0 for none, 1 for one, less than 2 for many."""
-    return _SATURATED_COUNTS[np.minimum(counts, MAX_COUNTED)]
+    return np.asarray(_SATURATED_COUNTS[np.minimum(counts, MAX_COUNTED)], np.float32)
 
 
 def compute_norms(terms: Terms, weights: Floats) -> Floats:
