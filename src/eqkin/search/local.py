@@ -278,8 +278,10 @@ class LocalSnapshot:
     def _records(self) -> RecordCache:
         """What was read of the library in its present state."""
         generation, cached = self.library.read_generation(), self._backend.records
-        if cached.generation != generation or cached.is_full:
+        if cached.generation != generation:
             cached = self._backend.records = RecordCache(generation)
+        elif cached.is_full:
+            cached = self._backend.records = RecordCache(generation, papers=cached.papers)
         return cached
 
     @property
