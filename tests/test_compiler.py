@@ -2,7 +2,7 @@ import numba
 import pytest
 from numba import types
 
-from eqkin.compiler import njit
+from eqkin.compiler import njit, progress
 
 OPTIONS = {"cache": True, "nogil": True}
 SIGNATURE = types.int64(types.int64)
@@ -32,3 +32,15 @@ def test_damaged_cache_is_not_used(suffix, tmp_path, monkeypatch):
 def test_errors_of_the_function_are_raised():
     with pytest.raises(numba.TypingError):
         njit(SIGNATURE, **OPTIONS)(lambda number: number.missing)
+
+
+def test_compiling_for_long_is_announced_once(monkeypatch):
+    messages = []
+    monkeypatch.setattr(progress, "seconds", 0.0)
+    monkeypatch.setattr(progress, "announce", messages.append)
+    njit(SIGNATURE)(add_one)
+    assert not messages
+    monkeypatch.setattr(progress, "seconds", 100.0)
+    for _ in range(2):
+        njit(SIGNATURE)(add_one)
+    assert len(messages) == 1 and "once" in messages[0]

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 import orjson
 import typer
 
+from eqkin import compiler
 from eqkin.errors import (
     BadInput,
     CorruptData,
@@ -50,6 +51,8 @@ def prepare_streams() -> None:
 def run_app(app: typer.Typer, name: str) -> None:
     """Run an application; an error becomes one line on standard error and an exit code."""
     prepare_streams()
+    if sys.stderr.isatty():
+        compiler.progress.announce = lambda message: typer.secho(f"eqkin: {message}", err=True)
     try:
         app(prog_name=name)
     except (EqkinError, OSError) as error:

@@ -162,7 +162,8 @@ def weigh_sections(rows, counts, first, front, is_front, size, weights):
     for paper in range(len(first)):
         of_paper = frequency[front[paper]]
         if of_paper > 0:
-            frequency[first[paper] : front[paper]] += of_paper
+            for section in range(first[paper], front[paper]):
+                frequency[section] += of_paper
     found = 0
     sections = np.empty(len(size), np.int32)
     for document in range(len(size)):
