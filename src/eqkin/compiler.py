@@ -34,9 +34,7 @@ def njit(*arguments: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]
             compiled = numba.njit(*arguments, **options | {"cache": False})(function)
         progress.seconds += time.perf_counter() - started
         if progress.seconds > _SLOW_SECONDS and progress.announce is not None:
-            progress.announce(
-                "compiling inner loops, once after an installation; this takes about 20 seconds"
-            )
+            progress.announce("compiling inner loops, once after an installation; this takes about 20 seconds")
             progress.announce = None
         return compiled
 
