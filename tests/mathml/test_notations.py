@@ -1,8 +1,13 @@
 """Other notations of formulas: they keep the form of the formula, and those that do not are dropped."""
 
-import numpy as np
-import pytest
+from types import SimpleNamespace
 
+import numpy as np
+import orjson
+import pytest
+from py_mini_racer import JSTimeoutException
+
+from eqkin.mathml import notations as notations_module
 from eqkin.mathml.converter import Converter
 from eqkin.mathml.notations import NotationWriter
 from eqkin.mathml.operators import OperatorParser
@@ -102,3 +107,25 @@ def test_notations_with_another_form_are_dropped(converter):
 def test_formulas_without_another_notation_are_left_out(writer, converter):
     notations, source = writer.rewrite(converter.convert(["x"]).forest, count=2, renamed=0.0, seed=0)
     assert len(notations) == len(source) == 0
+
+
+def test_batch_that_takes_too_long_is_divided(forest, monkeypatch):
+    expected = NotationWriter().print(forest, count=2, renamed=0.5, seed=0)
+    start_engine, longest = notations_module.start_engine, []
+
+    def start_slow_engine(*arguments):
+        engine, finish = start_engine(*arguments)
+        write = engine.eval("writeNotations")
+
+        def write_slowly(payload, timeout_sec):
+            trees = len(orjson.loads(payload)["seeds"])
+            longest.append(trees)
+            if trees > 2:
+                raise JSTimeoutException
+            return write(payload, timeout_sec=timeout_sec)
+
+        return SimpleNamespace(eval=lambda name: write_slowly), finish
+
+    monkeypatch.setattr(notations_module, "start_engine", start_slow_engine)
+    assert NotationWriter().print(forest, count=2, renamed=0.5, seed=0) == expected
+    assert max(longest) == len(forest) and min(longest) <= 2

@@ -51,18 +51,28 @@ class NotationWriter:
         for first in range(0, len(forest), _BATCH_TREES):
             trees = np.arange(first, min(first + _BATCH_TREES, len(forest)))
             seeds = np.random.SeedSequence([seed, first]).generate_state(len(trees)).tolist()
-            payload = encode_trees(forest.select(trees), seeds=seeds, count=count, renamed=renamed).decode()
-            if self._write is None:
-                engine, self._finish = start_engine(self, load_scripts(*PARSER_SCRIPTS, "notations"), LIMITS)
-                self._write = cast("JSFunction", engine.eval("writeNotations"))
-            try:
-                answer = self._write(payload, timeout_sec=LIMITS.batch_seconds)
-                printed += [[(latex, bool(new)) for latex, new in tree] for tree in orjson.loads(str(answer))]
-            except LIMIT_ERRORS:  # nothing depends on these trees
-                self._write = None
-                self._finish()
-                printed += [[] for _ in trees]
+            printed += self._print_batch(forest.select(trees), seeds, count, renamed)
         return printed
+
+    def _print_batch(
+        self, forest: Forest, seeds: list[int], count: int, renamed: float
+    ) -> list[list[tuple[str, bool]]]:
+        """Print some trees in one call; if that takes too long, each half by itself, and a single tree not at all."""
+        payload = encode_trees(forest, seeds=seeds, count=count, renamed=renamed).decode()
+        if self._write is None:
+            engine, self._finish = start_engine(self, load_scripts(*PARSER_SCRIPTS, "notations"), LIMITS)
+            self._write = cast("JSFunction", engine.eval("writeNotations"))
+        try:
+            answer = self._write(payload, timeout_sec=LIMITS.batch_seconds)
+        except LIMIT_ERRORS:
+            self._write = None
+            self._finish()
+            half, trees = len(forest) // 2, np.arange(len(forest))
+            if not half:
+                return [[]]
+            parts = ((trees[:half], seeds[:half]), (trees[half:], seeds[half:]))
+            return [tree for part, own in parts for tree in self._print_batch(forest.select(part), own, count, renamed)]
+        return [[(latex, bool(new)) for latex, new in tree] for tree in orjson.loads(str(answer))]
 
     def rewrite(self, forest: Forest, *, count: int, renamed: float, seed: int) -> tuple[Forest, Integers]:
         """Return trees of other notations that keep the canonical form, and for each the number of its formula.
