@@ -289,7 +289,7 @@ def test_actions_copy_latex_and_a_link(page):
 
 
 def test_judgement_is_kept(page, client):
-    page.goto("/search?q=" + quote(r"q_{judged} = \frac{a}{b}"))
+    page.goto("/search?q=" + quote(r"P_{judged}(A \mid B) = \frac{P(B \mid A) P(A)}{P(B)}"))
     hit = page.locator(".hit").first
     hit.locator(".menu summary").click()
     hit.get_by_role("button", name="Relevant", exact=True).click()
