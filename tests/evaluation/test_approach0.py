@@ -58,12 +58,14 @@ def test_approach0_counts_unreadable_formulas(ranked):
     assert (scores[3] == -1).all()
 
 
-def test_approach0_prints_nothing_leaves_no_index_and_finds_at_most_depth_formulas(capfd, tmp_path, monkeypatch):
+def test_approach0_prints_nothing_leaves_no_index_and_finds_at_most_depth_formulas(
+    capfd, tmp_path, tmp_path_factory, monkeypatch
+):
     (tmp_path / "pya0.py").write_text("raise SystemExit(7)")  # nothing is imported from the current folder
-    (tmp_path / "temporary").mkdir()
+    temporary = tmp_path_factory.mktemp("t")  # approach0 aborts if a path is long
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "_SHARED_MEMORY", str(tmp_path / "temporary"))
-    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path / "temporary"))
+    monkeypatch.setattr(module, "_SHARED_MEMORY", str(temporary))
+    monkeypatch.setattr(module.tempfile, "tempdir", str(temporary))
     reported = []
     found = formulas("x+1", "x+2", r"\frac{x}{", "x+3", "x+y")
     scores = Approach0(depth=2, progress=reported.append).rank(formulas("x+1"), found)
@@ -71,7 +73,7 @@ def test_approach0_prints_nothing_leaves_no_index_and_finds_at_most_depth_formul
     assert scores[0].argmax() == 0
     assert reported == [5]
     assert capfd.readouterr() == ("", "")
-    assert not list((tmp_path / "temporary").iterdir())
+    assert not list(temporary.iterdir())
 
 
 def test_approach0_index_is_where_there_is_room(tmp_path, monkeypatch):
