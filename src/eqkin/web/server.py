@@ -37,6 +37,7 @@ from eqkin.web.service import ServerSettings
 SHUTDOWN_SECONDS = 3  # for running requests when the server stops
 _BACKLOG = 512  # connections waiting to be accepted
 _START_SECONDS = 60  # until a server process that does not answer its supervisor is killed
+_FIRST_QUERIES = ("E = mc^2", "energy of a particle")  # asked before the first client: they load code and files
 _RESTART_DELAY = 2.0  # seconds, for a process that cannot open what it serves
 _GARBAGE_THRESHOLDS = 20_000, 20, 50  # answers make many objects that reference counts free
 _LOG = logging.getLogger("eqkin.web")
@@ -109,8 +110,9 @@ class ServeTarget:
                     folder.mkdir(parents=True, exist_ok=True)
                 backend = open_backend(self.milvus, self.collection, encoder.digest)
                 engine = stack.enter_context(SearchEngine(backend, encoder))
-            with suppress(EqkinError):  # a first search loads libraries and files
-                engine.search("x", k=1)
+            with suppress(EqkinError):
+                for query in _FIRST_QUERIES:
+                    engine.search(query, k=10, explain=True)
             yield create_app(engine, LocalJudgements(folder), self.settings)
 
     def __call__(self) -> FastAPI:
