@@ -92,6 +92,7 @@ _PIECES += (
 ).split("¦")
 _HEADS = ("", r"\begin{equation}", r"\bibitem{a} $", r"\title{", r"\def\be{\begin{equation}}\begin{document}")
 _REPEATED_CHARS = 400_000
+_MAX_GROWTH, _NOTICED_SECONDS = 9.0, 0.4  # for four times the size: linear is 4, quadratic 16; shorter times vary
 _NOTEBOOK = '{"cells": [{"cell_type": "markdown", "source": %s}], "metadata": {}, "nbformat": 4}'
 _LYX = (
     "#LyX 2.3\n\\begin_document\n\\begin_body\n\\begin_layout Section\nA\n\\end_layout\n"
@@ -230,17 +231,22 @@ class Fuzzer:
             self._check_document(rng.choice(("org", "typ")), rng)
 
     def _check_repeat(self, rng: random.Random) -> None:
-        """Read a document that repeats a piece: in quadratic time it would be slow."""
+        """Read a document that repeats a piece, and a quarter of it: the time must not grow as the square."""
         kind, piece = rng.choice("tex md rst html ipynb lyx ptx py bib ris json".split()), rng.choice(_PIECES)
-        text = "".join(piece.replace("#", str(number)) for number in range(_REPEATED_CHARS // len(piece)))
-        path = self._folder / f"a.{kind}"
-        path.write_bytes(build_document(kind, rng.choice(_HEADS) + text, [text], rng))
-        try:
-            for _, item in zip(range(_MAX_ITEMS), open_source(str(path)), strict=False):
-                paper = item.load()
-                parse(paper.text, paper.styles, paper.bibliography, rows=True, inline=True)
-        except EqkinError:
-            pass
+        head, path, seconds = rng.choice(_HEADS), self._folder / f"a.{kind}", []
+        for size in (_REPEATED_CHARS // 4, _REPEATED_CHARS):
+            text = "".join(piece.replace("#", str(number)) for number in range(size // len(piece)))
+            path.write_bytes(build_document(kind, head + text, [text], rng))
+            started = time.process_time()
+            try:
+                for _, item in zip(range(_MAX_ITEMS), open_source(str(path)), strict=False):
+                    paper = item.load()
+                    parse(paper.text, paper.styles, paper.bibliography, rows=True, inline=True)
+            except EqkinError:
+                pass
+            seconds.append(time.process_time() - started)
+        if seconds[1] > max(_NOTICED_SECONDS, _MAX_GROWTH * seconds[0]):
+            raise AssertionError(f"{piece!r} in {kind}: {seconds[0]:.2f} s, four times as long {seconds[1]:.2f} s")
 
     def _check_document(self, kind: str, rng: random.Random) -> None:
         raw = build_document(kind, rng.choice(self._articles)[:20_000], self._formulas, rng)

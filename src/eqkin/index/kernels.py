@@ -96,6 +96,12 @@ def _put(found, n, term, kind, place, size, width, count):
     found[n, COUNT] = count
 
 
+@njit(types.UniTuple(_I, 3)(_TABLE, _I), nogil=True, cache=True)
+def _split_code(table, code):
+    """Return the width of a table's entries, the bucket of a code, and the bits of the code that its entry has."""
+    return table.rest_bits + table.value_bits, code >> table.rest_bits, code & (1 << table.rest_bits) - 1
+
+
 @njit(_I(_LISTS, _U32, _FOUND), nogil=True, cache=True)
 def find_lists(lists, codes, found):
     """Write the lists of terms: those of one row, of few, of many, each by the position of the term.
@@ -112,24 +118,16 @@ def find_lists(lists, codes, found):
     """
     n, room = 0, len(found)
     for term in range(len(codes)):
-        table, code = lists.one, np.int64(codes[term])
-        bits, bucket, last = (
-            table.rest_bits + table.value_bits,
-            code >> table.rest_bits,
-            code & (1 << table.rest_bits) - 1,
-        )
+        table = lists.one
+        bits, bucket, last = _split_code(table, np.int64(codes[term]))
         for entry in range(table.starts[bucket], table.starts[bucket + 1]):
             number = read_bits(table.entries, entry * bits, bits)
             if number >> table.value_bits == last and n < room:
                 _put(found, n, term, ONE, number & (1 << table.value_bits) - 1, 1, 0, 1)
                 n += 1
     for term in range(len(codes)):
-        table, code = lists.few, np.int64(codes[term])
-        bits, bucket, last = (
-            table.rest_bits + table.value_bits,
-            code >> table.rest_bits,
-            code & (1 << table.rest_bits) - 1,
-        )
+        table = lists.few
+        bits, bucket, last = _split_code(table, np.int64(codes[term]))
         start = np.int64(lists.bits[bucket])
         for entry in range(table.starts[bucket], table.starts[bucket + 1]):
             number = read_bits(table.entries, entry * bits, bits)

@@ -25,7 +25,8 @@ _NEAREST_OF_SAMPLE = 400  # of them are kept for each equation
 _MAX_EXPECTED = 0.04  # random equations as similar
 _MIN_COSINE = 0.3
 _MAX_PARTNERS = 5  # of the first equation of a paper
-_MAX_FIRST, _MAX_USES = 2, 4  # papers with an equation, before it begins none, before it joins none
+_MAX_FIRST = 2  # an equation that is in so many papers begins no other
+_MAX_USES = 4  # and one that is in so many joins no other
 _BLOCK = 4_000  # equations compared with the sample at a time
 
 Floats = npt.NDArray[np.float32]
