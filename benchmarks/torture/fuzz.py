@@ -233,10 +233,10 @@ class Fuzzer:
     def _check_repeat(self, rng: random.Random) -> None:
         """Read a document that repeats a piece, and a quarter of it: the time must not grow as the square."""
         kind, piece = rng.choice("tex md rst html ipynb lyx ptx py bib ris json".split()), rng.choice(_PIECES)
-        head, path, seconds = rng.choice(_HEADS), self._folder / f"a.{kind}", []
+        head, path, seed, seconds = rng.choice(_HEADS), self._folder / f"a.{kind}", rng.random(), []
         for size in (_REPEATED_CHARS // 4, _REPEATED_CHARS):
             text = "".join(piece.replace("#", str(number)) for number in range(size // len(piece)))
-            path.write_bytes(build_document(kind, head + text, [text], rng))
+            path.write_bytes(build_document(kind, head + text, [text], random.Random(seed)))
             started = time.process_time()
             try:
                 for _, item in zip(range(_MAX_ITEMS), open_source(str(path)), strict=False):

@@ -1,9 +1,11 @@
 """The campaigns of hostile input: their cases can be repeated, and report what must not happen."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.torture import fuzz
 from benchmarks.torture.fuzz import Fuzzer, build_document, mutate
 
 
@@ -23,3 +25,19 @@ def test_mutations_and_documents_are_determined_by_their_seed() -> None:
     assert len(set(made)) > 5
     archives = [build_document("tar", "$x$", ["x"], random.Random(5)) for _ in range(2)]
     assert archives[0] == archives[1]
+
+
+def test_reader_whose_time_grows_as_the_square_is_reported(fuzzer: Fuzzer, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, power = [0.0], [1]
+
+    def read(text: str, *rest: object, **options: object) -> None:
+        clock[0] += (len(text) / 50_000) ** power[0]
+
+    monkeypatch.setattr(fuzz, "parse", read)
+    monkeypatch.setattr(fuzz, "time", SimpleNamespace(process_time=lambda: clock[0]))
+    for seed in range(12):
+        fuzzer._check_repeat(random.Random(seed))
+    power[0] = 2
+    with pytest.raises(AssertionError, match="four times as long"):
+        for seed in range(12):
+            fuzzer._check_repeat(random.Random(seed))
