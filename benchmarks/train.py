@@ -53,6 +53,7 @@ def count_device_bytes(value: object) -> int:
 
 def _measure_batch(report: BenchmarkReport, recipe: Recipe, data: TrainingData, seconds: float) -> None:
     device, on_gpu = data.forest.device, data.forest.device.type == "cuda"
+    torch.compiler.reset()  # what was compiled for another batch size would be compiled again for any size
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     trainer = RecipeTrainer(recipe, data, compiled=on_gpu, captured=on_gpu)
