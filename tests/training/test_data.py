@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from eqkin.api import Library
 from eqkin.cli import app
 from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.storage.arrays import hash_arrays, iter_array_file
 from eqkin.training import data as data_module
 from eqkin.training.data import Corpus
 from eqkin.trees import ForestBuilder
@@ -371,12 +372,8 @@ def test_corpus_load_rejects_inconsistent_arrays(corpus: Corpus, tmp_path: Path,
         arrays[name] = np.ascontiguousarray(change(arrays[name]))
     else:
         del arrays[name]
-    metadata = {
-        "digest": data_module._compute_digest(arrays),
-        "format": data_module.FORMAT,
-        "version": data_module.VERSION_WITH_WORDS,
-    }
-    (tmp_path / "odd").write_bytes(b"".join(data_module._iter_content(arrays, metadata)))
+    content = iter_array_file(arrays, hash_arrays(arrays), data_module.FORMAT, data_module.VERSION_WITH_WORDS)
+    (tmp_path / "odd").write_bytes(b"".join(content))
     with pytest.raises(CorruptData, match=message):
         Corpus.load(tmp_path / "odd")
 

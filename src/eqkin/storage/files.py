@@ -58,6 +58,16 @@ _DATABASES_LOCK = threading.Lock()
 _open_databases: dict[tuple[int, int], int] = {}  # device and inode -> descriptor, see `hash_file`
 
 
+def read_file(path: Path) -> bytes | None:
+    """Return the content of a file; None if there is none. Raises `StorageFailed`."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageFailed(f"{path}: could not be read ({error.strerror or error})") from error
+
+
 def write_file(path: Path, content: bytes) -> None:
     """Write `content` to `path` atomically; raises `StorageFailed` and leaves the old file intact."""
     write_stream(path, [content])

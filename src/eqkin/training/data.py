@@ -8,26 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import zstandard
-from safetensors import SafetensorError
-from safetensors import numpy as safetensors
 
 from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
 from eqkin.library import LibraryFiles
 from eqkin.library.queries import read_corpus
 from eqkin.sources.files import ByteStream, open_zstd
 from eqkin.storage import write_stream
+from eqkin.storage.arrays import hash_arrays, iter_array_file, parse_array_file
 from eqkin.training.text import NAME_ARRAYS, ContextWords, collect_contexts, pack_strings, unpack_strings
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import Array, iter_blocks
@@ -42,8 +39,6 @@ _STRING_ARRAYS = ("tags", "attributes", "texts")
 _NODE_ARRAYS = ("tag", "attribute", "text", "n_children")
 _NUMBER_ARRAYS = ("section", "paper", "citations", "numbers")
 _COMPRESSION_LEVEL = 12  # level 19 takes 17 times as long for files that are 17 % smaller
-_MAX_HEADER_BYTES = 100_000
-_PIECE_BYTES = 1 << 24
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MAX_OVERSHOOT = 1.1  # the held-out part may have this many times the requested papers
 _GIANT_FRACTION = 0.25  # a work with more than this share of the held-out papers preferably stays in training
@@ -87,7 +82,7 @@ class Corpus:
     @cached_property
     def digest(self) -> str:
         """Hexadecimal SHA-256 of the content; a run can only be resumed with the same corpus."""
-        return _compute_digest(self._to_arrays())
+        return hash_arrays(self._to_arrays())
 
     @classmethod
     def from_library(cls, library: LibraryFiles) -> Corpus:
@@ -134,7 +129,7 @@ class Corpus:
         path = Path(path)
         version = VERSION_PLAIN if self.words is None else VERSION_WITH_WORDS
         version = version if self.names is None else VERSION_WITH_NAMES
-        pieces = _iter_content(self._to_arrays(), {"digest": self.digest, "format": FORMAT, "version": version})
+        pieces = iter_array_file(self._to_arrays(), self.digest, FORMAT, version)
         write_stream(path, _iter_compressed(pieces) if path.suffix == ".zst" else pieces)
 
     @classmethod
@@ -146,7 +141,7 @@ class Corpus:
             CorruptData: It is damaged, of another format or of an unknown version; the message says why.
             StorageFailed: It cannot be read.
         """
-        arrays = _read_arrays(Path(path))
+        arrays = parse_array_file(_read_content(Path(path)), os.fspath(path), FORMAT, VERSIONS, "export it again")
         try:
             corpus = cls._from_arrays(arrays)
             corpus.validate()
@@ -340,67 +335,23 @@ def _check_trees(forest: Forest) -> None:
         ).validate()  # fmt: skip
 
 
-def _compute_digest(arrays: dict[str, Array]) -> str:
-    """Return the hexadecimal SHA-256 of the names, types, shapes and contents of arrays."""
-    state = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        state.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return state.hexdigest()
-
-
-def _iter_content(arrays: dict[str, Array], metadata: dict[str, str]) -> Iterator[bytes]:
-    """Iterate over the bytes of a safetensors file."""
-    raw = safetensors.save(arrays, metadata)
-    body = 8 + int.from_bytes(raw[:8], "little")
-    header = json.loads(raw[8:body])
-    header["__metadata__"] = metadata  # safetensors writes it in an order that differs from run to run
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    yield from (raw[start : start + _PIECE_BYTES] for start in range(body, len(raw), _PIECE_BYTES))
-
-
 def _iter_compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
     compressor = zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL, threads=-1, write_checksum=True).compressobj()
     yield from (compressor.compress(piece) for piece in pieces)
     yield compressor.flush()
 
 
-def _read_arrays(path: Path) -> dict[str, Array]:
-    """Read the arrays of a corpus file and check their hash."""
+def _read_content(path: Path) -> bytes:
+    """Read a corpus file, and decompress it if necessary."""
     try:
         data = path.read_bytes()
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError) as error:
         raise BadInput(f"{path}: no such file; write one with `eqkin export --forest {path}`") from error
     except OSError as error:
         raise StorageFailed(f"{path}: could not be read ({error.strerror or error})") from error
-    if data.startswith(_ZSTD_MAGIC):
-        try:
-            data = open_zstd(ByteStream(io.BytesIO(data), str(path)), MAX_UNPACKED_BYTES).read_rest()
-        except (BadInput, LimitReached) as error:
-            raise CorruptData(f"{error}; export it again") from error
-    metadata = _parse_metadata(data, path)
+    if not data.startswith(_ZSTD_MAGIC):
+        return data
     try:
-        arrays: dict[str, Array] = safetensors.load(data)
-    except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise CorruptData(f"{path}: damaged ({error}); export it again") from error
-    if _compute_digest(arrays) != metadata.get("digest"):
-        raise CorruptData(f"{path}: its content does not match its hash; export it again")
-    return arrays
-
-
-def _parse_metadata(data: bytes, path: Path) -> dict[str, Any]:
-    """Read the metadata of a safetensors file and check format and version."""
-    length = int.from_bytes(data[:8], "little")
-    try:
-        if length > min(len(data) - 8, _MAX_HEADER_BYTES):
-            raise ValueError("no header of a safetensors file")
-        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
-        version = f"{metadata['format']} {metadata['version']}"
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptData(f"{path}: not a corpus, or damaged ({error}); write one with `eqkin export`") from error
-    if version not in [f"{FORMAT} {known}" for known in VERSIONS]:
-        known = f"{FORMAT} {', '.join(VERSIONS)}"
-        raise CorruptData(f"{path}: format {version[:60]}, this eqkin reads {known}; export it again")
-    return dict(metadata)
+        return open_zstd(ByteStream(io.BytesIO(data), str(path)), MAX_UNPACKED_BYTES).read_rest()
+    except (BadInput, LimitReached) as error:
+        raise CorruptData(f"{error}; export it again") from error

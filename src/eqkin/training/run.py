@@ -2,9 +2,9 @@
 
 The folder contains
 
-    checkpoint.json, checkpoint-N.safetensors   where to continue
-    metrics.jsonl                               losses, speed and scores
-    model/                                      the network, for `Encoder.load`
+    checkpoint.safetensors   where to continue
+    metrics.jsonl            losses, speed and scores
+    model/                   the network, for `Encoder.load`
 
 Several processes may train together (see `distributed`): the first one writes, evaluates and reports. Only the first
 needs the folder; it sends the others what it reads there.
@@ -26,16 +26,7 @@ from eqkin.encoder.torch_network import TreeNetwork
 from eqkin.errors import BadInput
 from eqkin.statistics import RankingScore, score_ranking
 from eqkin.training.batches import DeviceForest
-from eqkin.training.checkpoint import (
-    METRICS_FILE,
-    Checkpoint,
-    MetricsFile,
-    load_checkpoint,
-    lock_run,
-    pack_checkpoint,
-    read_metrics,
-    unpack_checkpoint,
-)
+from eqkin.training.checkpoint import METRICS_FILE, Checkpoint, MetricsFile, load_checkpoint, lock_run, read_metrics
 from eqkin.training.config import LoggingConfig, Recipe, choose_device
 from eqkin.training.data import Corpus
 from eqkin.training.distributed import SINGLE_PROCESS, ProcessGroup
@@ -185,8 +176,8 @@ class TrainingRun:
         saved = self.group.run_on_first(open_in_first)
         if self.group.is_single:
             return saved
-        packed = self.group.broadcast(lambda: pack_checkpoint(saved) if saved else b"")
-        return unpack_checkpoint(packed) if packed else None
+        packed = self.group.broadcast(lambda: saved.to_bytes() if saved else b"")
+        return Checkpoint.from_bytes(packed, self.folder) if packed else None
 
     def _evaluate(self, evaluator: HeldOutEvaluator, trainer: RecipeTrainer, triples: int) -> RankingScore:
         """Compute the ranking score on held-out papers and write a record of it."""
