@@ -151,10 +151,7 @@ def _measure_task(
     keys: Sequence[str],
     groups: Sequence[str] | None = None,
 ) -> list[SetMeasure]:
-    scores = score_systems(
-        systems, task.topics, task.formulas, task.qrels, task.measures,
-        context=context, experiment="judged", excluded=task.excluded,
-    )  # fmt: skip
+    scores = score_systems(systems, task, context=context)
     found = []
     for measure in (one for one in task.measures if one.key in keys):
         values = {one.name: np.array(one.values[measure.key]) for one in scores}

@@ -1,6 +1,5 @@
 """fastText: vectors of labels, means of them, and files without fastText's own format."""
 
-import json
 import subprocess
 import sys
 
@@ -45,7 +44,7 @@ def test_fasttext_fit_depends_on_seed(learned, tmp_path):
 
 def test_fasttext_fit_loads_without_fasttext_installed(learned):
     system, folder = learned
-    assert sorted(path.name for path in folder.iterdir()) == ["vectors.safetensors", "words.json"]
+    assert sorted(path.name for path in folder.iterdir()) == ["fasttext.safetensors"]
     code = (
         "import sys; sys.modules['fasttext'] = None\n"
         "from pathlib import Path\n"
@@ -94,34 +93,9 @@ def test_fasttext_rejects_encoding_before_fit_and_rare_labels(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("name", ["words.json", "vectors.safetensors"])
-def test_fasttext_rejects_changed_byte(learned, tmp_path, name):
-    for path in learned[1].iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    content = (tmp_path / name).read_bytes()
-    flipped = content.replace(b"mi:", b"mj:", 1) if name == "words.json" else content[:-4] + b"\0\0\0" + content[-1:]
-    assert flipped != content
-    (tmp_path / name).write_bytes(flipped)
-    with pytest.raises(CorruptData, match="does not match its hash"):
-        FastText(SMALL).fit(CORPUS, tmp_path)
-
-
-def test_fasttext_reads_fit_without_hash(learned, tmp_path):
-    system, folder = learned
-    for path in folder.iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    described = json.loads((tmp_path / "words.json").read_bytes())
-    del described["sha256"]
-    (tmp_path / "words.json").write_text(json.dumps(described))
-    again = FastText(SMALL)
-    again.fit(CORPUS, tmp_path)
-    assert np.array_equal(again.encode(formulas("a + b")), system.encode(formulas("a + b")))
-
-
-@pytest.mark.parametrize("name", ["words.json", "vectors.safetensors"])
-def test_fasttext_rejects_damaged_files(learned, tmp_path, name):
-    for path in learned[1].iterdir():
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / name).write_bytes(b"{}")
-    with pytest.raises(CorruptData, match="delete the folder to fit again"):
-        FastText(SMALL).fit(CORPUS, tmp_path)
+def test_fasttext_rejects_damaged_files(learned, tmp_path):
+    content = (learned[1] / "fasttext.safetensors").read_bytes()
+    for damaged in (b"{}", content.replace(b"mi:", b"mj:", 1), content[:-4] + b"\0\0\0" + content[-1:]):
+        (tmp_path / "fasttext.safetensors").write_bytes(damaged)
+        with pytest.raises(CorruptData, match="delete it to fit again"):
+            FastText(SMALL).fit(CORPUS, tmp_path)

@@ -10,7 +10,7 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.cache import ResultCache
 from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
 from eqkin.evaluation.formulas import NamedFormulas, read_formulas
-from eqkin.evaluation.measures import BPREF, JUDGED_MEASURES, NDCG
+from eqkin.evaluation.judged import JudgedSet
 from eqkin.evaluation.scores import rank_formulas, score_systems
 from eqkin.evaluation.systems.base import System
 from tests.evaluation.small_systems import Characters, Sizes
@@ -42,7 +42,7 @@ def _context(folder: Path) -> ExperimentContext:
 
 def test_compare_means_equal_those_of_trec_eval(tmp_path, topics, formulas):
     systems = [Sizes(), Characters()]
-    lines = score_systems(systems, topics, formulas, _QRELS, JUDGED_MEASURES, context=_context(tmp_path))
+    lines = score_systems(systems, JudgedSet("set", topics, formulas, _QRELS), context=_context(tmp_path))
     measures = {"ndcg": "ndcg", "map": "map", "p10": "P_10", "bpref": "bpref"}
     evaluator = pytrec_eval.RelevanceEvaluator(
         _QRELS, {"ndcg", "map", "P.10", "bpref"}, relevance_level=2, judged_docs_only_flag=True
@@ -62,20 +62,24 @@ def test_compare_tests_others_against_baseline(tmp_path, topics, formulas):
     ideal = {topic: sorted(judged, key=judged.__getitem__, reverse=True) for topic, judged in _QRELS.items()}
     context, systems = _context(tmp_path), [Sizes(), Characters()]
 
-    def tested(baseline: str) -> list[dict[str, float]]:
+    def tested(baseline: str) -> list[float | None]:
         runs = {"ideal": ideal}
-        lines = score_systems(systems, topics, formulas, _QRELS, [NDCG], baseline=baseline, context=context, runs=runs)
-        return [line.p for line in lines]
+        lines = score_systems(
+            systems, JudgedSet("set", topics, formulas, _QRELS), baseline=baseline, context=context, runs=runs
+        )
+        return [line.p.get("ndcg") for line in lines]
 
     by_sizes, by_ideal = tested("sizes"), tested("ideal")
     assert tested("") == by_sizes
-    assert by_sizes[0] == by_ideal[2] == {}
-    assert by_sizes[2] == by_ideal[0] == {"ndcg": 0.5}  # worse for two topics, as good for one: two of four patterns
+    assert by_sizes[0] is by_ideal[2] is None
+    assert by_sizes[2] == by_ideal[0] == 0.5  # worse for two topics, as good for one: two of four patterns
     assert by_sizes[1] != by_ideal[1]
 
 
 def test_compare_p_values_equal_paired_test(tmp_path, topics, formulas):
-    lines = score_systems([Sizes(), Characters()], topics, formulas, _QRELS, [NDCG], context=_context(tmp_path))
+    lines = score_systems(
+        [Sizes(), Characters()], JudgedSet("set", topics, formulas, _QRELS), context=_context(tmp_path)
+    )
     differences = np.subtract(lines[1].values["ndcg"], lines[0].values["ndcg"])
     signs = np.array(np.meshgrid(*[[-1, 1]] * 3)).reshape(3, -1)
     assert lines[1].p["ndcg"] == np.mean(np.abs(differences @ signs) >= abs(differences.sum()) - 1e-9)
@@ -84,9 +88,9 @@ def test_compare_p_values_equal_paired_test(tmp_path, topics, formulas):
 def test_compare_measures_each_system_once(tmp_path, topics, formulas):
     context = _context(tmp_path)
     first = Characters()
-    lines = score_systems([first], topics, formulas, _QRELS, [NDCG], context=context)
+    lines = score_systems([first], JudgedSet("set", topics, formulas, _QRELS), context=context)
     again, new = Characters(), Sizes()
-    more = score_systems([again, new], topics, formulas, _QRELS, [NDCG], context=context)
+    more = score_systems([again, new], JudgedSet("set", topics, formulas, _QRELS), context=context)
     assert (first.ranked, again.ranked, new.encoded > 0) == (1, 0, True)
     assert more[0].values == lines[0].values
 
@@ -95,7 +99,7 @@ def test_compare_measures_again_if_settings_or_data_change(tmp_path, topics, for
     context = _context(tmp_path)
 
     def asks(system: Sizes, qrels: dict[str, dict[str, int]] = _QRELS, ranked: NamedFormulas = formulas) -> bool:
-        score_systems([system], topics, ranked, qrels, [NDCG], context=context)
+        score_systems([system], JudgedSet("set", topics, ranked, qrels), context=context)
         return system.encoded > 0
 
     assert asks(Sizes())
@@ -132,7 +136,7 @@ def test_unreadable_formulas_are_ranked_last_by_tree_systems():
 def test_compare_measures_runs_of_others(tmp_path, topics, formulas):
     run = {"one": ["a", "unknown", "b", "h"], "two": ["a", "d"]}
     lines = score_systems(
-        [Sizes()], topics, formulas, _QRELS, [NDCG, BPREF], context=_context(tmp_path), runs={"Theirs": run}
+        [Sizes()], JudgedSet("set", topics, formulas, _QRELS), context=_context(tmp_path), runs={"Theirs": run}
     )
     evaluator = pytrec_eval.RelevanceEvaluator(_QRELS, {"ndcg", "bpref"}, relevance_level=2, judged_docs_only_flag=True)
     scored = {topic: {name: -float(place) for place, name in enumerate(names)} for topic, names in run.items()}
@@ -159,9 +163,9 @@ class _Wrong(Sizes):
 )
 def test_compare_rejects_bad_input(tmp_path, topics, formulas, systems: list[System], options, message):
     with pytest.raises(BadInput, match=message):
-        score_systems(systems, topics, formulas, _QRELS, [NDCG], context=_context(tmp_path), **options)
+        score_systems(systems, JudgedSet("set", topics, formulas, _QRELS), context=_context(tmp_path), **options)
 
 
 def test_compare_rejects_topics_without_judgements(tmp_path, topics, formulas):
     with pytest.raises(BadInput, match="without judgements: three"):
-        score_systems([Sizes()], topics, formulas, _QRELS | {"three": {}}, [NDCG], context=_context(tmp_path))
+        score_systems([Sizes()], JudgedSet("set", topics, formulas, _QRELS | {"three": {}}), context=_context(tmp_path))

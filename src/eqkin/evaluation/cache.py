@@ -11,18 +11,19 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import orjson
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
-from eqkin.errors import StorageFailed
-from eqkin.storage import WriterLock, write_file
+from eqkin.errors import CorruptData, StorageFailed
+from eqkin.storage import WriterLock, read_file, write_file, write_stream
+from eqkin.storage.arrays import hash_arrays, iter_array_file, parse_array_file
 
+_FORMAT, _VERSION = "eqkin-vectors", "1"
 _MAX_ROUNDING = 1e-3  # by which half precision may change a vector, relative to its largest entry
 
 
@@ -61,12 +62,9 @@ class ResultCache:
         Raises `StorageFailed`.
         """
         path = self.folder / "rows" / experiment / f"{compute_digest(key)}.json"
-        try:
-            return _parse_measurement(path.read_bytes(), key)
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            measured = measure()
-        except OSError as error:
-            raise StorageFailed(f"{path}: cannot be read ({error.strerror or error})") from error
+        with suppress(ValueError, KeyError, TypeError):
+            return _parse_measurement(read_file(path) or b"", key)
+        measured = measure()
         option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
         content = {"key": key, "measured": orjson.loads(orjson.dumps(measured, option=option))}
         text = orjson.dumps(content | {"sha256": _hash_content(content)}, option=option) + b"\n"
@@ -83,18 +81,13 @@ class ResultCache:
         `StorageFailed`.
         """
         path = self.folder / "vectors" / f"{name}-{compute_digest(key)}.safetensors"
-        try:
-            arrays = load(path.read_bytes())
-            if np.array_equal(arrays.get("sha256", _hash_vectors(arrays["vectors"])), _hash_vectors(arrays["vectors"])):
-                return arrays["vectors"].astype(np.float32)
-        except (FileNotFoundError, SafetensorError, KeyError, ValueError):
-            pass
-        except OSError as error:
-            raise StorageFailed(f"{path}: cannot be read ({error.strerror or error})") from error
-        vectors = _to_half(encode())
+        with suppress(CorruptData):
+            loaded = parse_array_file(read_file(path) or b"", str(path), _FORMAT, [_VERSION], "")
+            return loaded["vectors"].astype(np.float32)
+        arrays = {"vectors": _to_half(encode())}
         make_folder(path.parent)
-        write_file(path, save({"vectors": vectors, "sha256": _hash_vectors(vectors)}))
-        return vectors.astype(np.float32)
+        write_stream(path, iter_array_file(arrays, hash_arrays(arrays), _FORMAT, _VERSION))
+        return arrays["vectors"].astype(np.float32)
 
 
 def compute_digest(key: Any) -> str:
@@ -134,7 +127,3 @@ def _to_half(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.floating[Any]]:
         change = np.abs(half.astype(np.float32) - vectors).max(axis=1, initial=0)
         is_close = change <= _MAX_ROUNDING * np.abs(vectors).max(axis=1, initial=0)
     return half if is_close.all() and np.isfinite(half).all() else vectors
-
-
-def _hash_vectors(vectors: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.uint8]:
-    return np.frombuffer(hashlib.sha256(np.ascontiguousarray(vectors).tobytes()).digest(), np.uint8)

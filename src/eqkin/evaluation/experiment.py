@@ -220,11 +220,8 @@ def run_judged(
     """
     runs = runs or {}
     resamples = context.scale.resamples
-    scores = score_systems(
-        systems, judged.topics, judged.formulas, judged.qrels, judged.measures, context=context, baseline=baseline,
-        runs=runs, experiment="judged", excluded=judged.excluded,
-        runs_folder=context.cache.folder / RUNS_FOLDER / judged.name if save_runs else None,
-    )  # fmt: skip
+    folder = context.cache.folder / RUNS_FOLDER / judged.name if save_runs else None
+    scores = score_systems(systems, judged, context=context, baseline=baseline, runs=runs, runs_folder=folder)
     save_scores(context.cache.folder, judged, scores)
     name = f"judged-{judged.name}"
     title = f"Judged formulas: {judged.name}"

@@ -1,6 +1,6 @@
 """The scores of a comparison: systems rank all formulas for each topic; means, intervals and paired tests.
 
-    scores = score_systems(systems, topics, formulas, qrels, baseline="tfidf-latex", context=context)
+    scores = score_systems(systems, JudgedSet.read("arqmath"), baseline="tfidf-latex", context=context)
 
 `eqkin.evaluation.compare` is the same in one call, for systems and sets as a user has them.
 A list holds every formula, largest score first. Ties are broken by one random order of the formulas, the same for all
@@ -11,7 +11,7 @@ topic are cached, so an interrupted comparison, or one with another system, cont
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,7 +22,8 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.cache import compute_digest, make_folder
 from eqkin.evaluation.context import ExperimentContext
 from eqkin.evaluation.formulas import NamedFormulas
-from eqkin.evaluation.measures import JUDGED_MEASURES, Measure, Qrels, measure_lists
+from eqkin.evaluation.judged import JudgedSet
+from eqkin.evaluation.measures import measure_lists
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import Table, TableColumn, TableRow
 from eqkin.statistics import Score, bootstrap_mean, compute_sign_flip_p, format_p
@@ -47,32 +48,21 @@ class SystemScores:
 
 def score_systems(
     systems: Sequence[System],
-    topics: NamedFormulas,
-    formulas: NamedFormulas,
-    qrels: Qrels,
-    measures: Sequence[Measure] = JUDGED_MEASURES,
+    judged: JudgedSet,
     *,
     context: ExperimentContext,
     baseline: str = "",
     runs: Mapping[str, RankedLists] | None = None,
-    experiment: str = "compare",
-    excluded: Mapping[str, Collection[str]] | None = None,
     runs_folder: Path | None = None,
 ) -> list[SystemScores]:
-    """Compare fitted systems, and runs of other systems, on judged topics.
+    """Compare fitted systems, and runs of other systems, on a judged set.
 
     Args:
         systems: The systems, with distinct names.
-        topics: The queries.
-        formulas: What is ranked.
-        qrels: The judgements of every topic.
-        measures: What to compute for each list.
+        judged: The set. If all of its relevant formulas are known, lists are measured to a depth of `COMPLETE_DEPTH`.
         context: The cache, and the number of resamples of the intervals.
         baseline: Name of the system or run that the others are tested against; by default the first.
         runs: Ranked lists of other systems by their names; a missing topic counts as an empty list.
-        experiment: Where in the cache measurements are kept.
-        excluded: Formulas that do not count, by topic, where all relevant ones are known; lists are then measured to
-            a depth of `COMPLETE_DEPTH`.
         runs_folder: Where to write the list of each system as a TREC run, `NAME.txt`.
 
     Returns:
@@ -82,25 +72,26 @@ def score_systems(
         BadInput: Names are not distinct, the baseline is unknown, a topic has no judgements, a system returns scores
             of the wrong shape or NaN, or a run has none of the topics.
     """
-    runs = runs or {}
+    runs, topics, excluded = runs or {}, judged.topics, judged.excluded
     names = [system.name for system in systems] + list(runs)
     titles = [system.title for system in systems] + list(runs)
-    _check_comparison(names, baseline, topics, qrels)
+    _check_comparison(names, baseline, judged)
     values: list[Mapping[str, Sequence[float]]] = []
 
     def count(lists: Sequence[Sequence[str]]) -> dict[str, list[float]]:
         if excluded is not None:
             pairs = zip(topics.names, lists, strict=True)
             lists = [[one for one in names if one not in excluded[topic]][:COMPLETE_DEPTH] for topic, names in pairs]
-        return measure_lists(topics.names, lists, qrels, measures)
+        return measure_lists(topics.names, lists, judged.qrels, judged.measures)
 
-    data = [topics.digest, formulas.digest, compute_digest(qrels), [measure.key for measure in measures], TIE_SEED]
+    measures = [measure.key for measure in judged.measures]
+    data = [topics.digest, judged.formulas.digest, compute_digest(judged.qrels), measures, TIE_SEED]
     for system in systems:
         key = {"system": system.name, "settings": system.settings, "learned_from": system.learned_from, "data": data}
-        context.log(f"{system.title}: ranking {len(formulas):,} formulas for {len(topics):,} topics")
+        context.log(f"{system.title}: ranking {len(judged.formulas):,} formulas for {len(topics):,} topics")
 
         def measure(system: System = system) -> dict[str, Any]:
-            lists = rank_formulas(system, topics, formulas)
+            lists = rank_formulas(system, topics, judged.formulas)
             if runs_folder is not None:
                 lines = format_run(dict(zip(topics.names, lists, strict=True)), system.name)
                 write_stream(make_folder(runs_folder) / f"{system.name}.txt", (line.encode() for line in lines))
@@ -109,7 +100,7 @@ def score_systems(
         if not system.is_reproducible or runs_folder is not None:
             values.append(measure()["values"])
         else:
-            values.append(context.cache.get_or_measure(experiment, key, measure)["values"])
+            values.append(context.cache.get_or_measure("judged", key, measure)["values"])
     for name, run in runs.items():
         if not run.keys() & set(topics.names):
             raise BadInput(f"the run {name} has results for none of the topics")
@@ -187,13 +178,13 @@ def format_run(lists: RankedLists, tag: str) -> Iterator[str]:
             yield f"{topic} Q0 {name} {rank} {len(names) + 1 - rank} {tag}\n"
 
 
-def _check_comparison(names: Sequence[str], baseline: str, topics: NamedFormulas, qrels: Qrels) -> None:
+def _check_comparison(names: Sequence[str], baseline: str, judged: JudgedSet) -> None:
     if not names:
         raise BadInput("there is nothing to compare: give a system or a run")
     if len(set(names)) < len(names):
         raise BadInput(f"systems and runs need distinct names, got {', '.join(names)}")
     if baseline and baseline not in names:
         raise BadInput(f"the baseline {baseline} is not one of {', '.join(names)}")
-    without = [name for name in topics.names if not qrels.get(name)]
+    without = [name for name in judged.topics.names if not judged.qrels.get(name)]
     if without:
         raise BadInput(f"topics without judgements: {', '.join(without[:5])}; leave them out")

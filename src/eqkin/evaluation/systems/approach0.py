@@ -1,7 +1,6 @@
 """approach0 (Zhong and Zanibbi 2019): a structural search engine for LaTeX, by the paths of operator trees.
 
-Its native code prints and may crash, so it runs in a separate process (`approach0_worker`) that answers each line of
-JSON with another line of JSON.
+Its native code prints and may crash, so it runs in a separate process (`approach0_worker`).
 
 pya0 0.3.7 answers some long queries wrongly: formulas before the first one that has all paths of the query are returned
 under the name of that first one, so `P(s|d) = P(d|s) P(s) / P(d)` finds itself as something else. Documents with the
@@ -12,13 +11,11 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -29,8 +26,7 @@ from eqkin.evaluation.formulas import Float32s, FormulaSet
 from eqkin.evaluation.systems.base import System
 
 _WORKER = "eqkin.evaluation.systems.approach0_worker"
-_FORMULAS_PER_REQUEST = 200
-_TIMEOUT_SECONDS = 600  # per answer
+_BASE_SECONDS, _SECONDS_PER_FORMULA, _SECONDS_PER_QUERY = 600.0, 0.5, 60.0  # after which it is stopped
 _SHARED_MEMORY = "/dev/shm"
 _INDEX_BYTES_PER_FORMULA = 100_000
 _MISSING_SCORE = -1.0  # of formulas that are not found; approach0's own scores are positive
@@ -41,7 +37,6 @@ class Approach0(System):
 
     Args:
         depth: Maximum number of formulas per query. More take longer and change little.
-        progress: Called now and then with the number of indexed formulas.
 
     Attributes:
         refused: Number of formulas and queries of the last ranking that approach0's parser could not read. They
@@ -52,8 +47,8 @@ class Approach0(System):
     title = "approach0"
     needs_latex = True
 
-    def __init__(self, depth: int = 1_000, progress: Callable[[int], None] | None = None) -> None:
-        self._depth, self._progress = depth, progress
+    def __init__(self, depth: int = 1_000) -> None:
+        self._depth = depth
         self.refused = {"formulas": 0, "queries": 0}
 
     def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Float32s:
@@ -70,84 +65,39 @@ class Approach0(System):
             raise BadInput(f"{self.name} needs LaTeX, and these formulas are trees only")
         scores = np.full((len(queries), len(formulas)), _MISSING_SCORE, np.float32)
         self.refused = {"formulas": 0, "queries": 0}
-        if not scores.size:
-            return scores
-        where = _find_roomy_folder(len(formulas))
-        with (
-            tempfile.TemporaryDirectory(prefix="eqkin-approach0-", dir=where) as folder,
-            _Approach0Process(folder) as engine,
-        ):
-            engine.add_leading_documents(queries.latex)
-            self.refused["formulas"] = engine.index_formulas(formulas.latex, self._progress)
-            for row, query in zip(scores, queries.latex, strict=True):
-                read, places, found = engine.search(query, self._depth)
-                self.refused["queries"] += not read
+        if scores.size:
+            where = _find_roomy_folder(len(formulas))
+            with tempfile.TemporaryDirectory(prefix="eqkin-approach0-", dir=where) as folder:
+                request = {"queries": list(queries.latex), "formulas": list(formulas.latex), "depth": self._depth}
+                answer = _run_worker(request | {"folder": folder})
+            self.refused = answer["refused"]
+            for row, (places, found) in zip(scores, answer["found"], strict=True):
                 row[places] = found
         return scores
 
 
-class _Approach0Process:
-    """The process that runs approach0."""
-
-    def __init__(self, folder: str) -> None:
-        if find_spec("pya0") is None:
-            raise BadInput("pya0 is not installed (it needs Linux on x86-64); `pip install 'eqkin[eval]'`")
-        command = [sys.executable, "-P", "-m", _WORKER, folder]  # -P: import nothing from the current folder
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def __enter__(self) -> _Approach0Process:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe:
-                pipe.close()
-
-    def add_leading_documents(self, queries: Sequence[str]) -> None:
-        """Index documents with the queries before the formulas."""
-        for start in range(0, len(queries), _FORMULAS_PER_REQUEST):
-            batch = list(queries[start : start + _FORMULAS_PER_REQUEST])
-            self._ask({"lead": batch}, f"reading queries {start} and following")
-
-    def index_formulas(self, latex: Sequence[str], progress: Callable[[int], None] | None) -> int:
-        """Index formulas; return how many could not be read."""
-        refused = 0
-        for start in range(0, len(latex), _FORMULAS_PER_REQUEST):
-            batch = list(latex[start : start + _FORMULAS_PER_REQUEST])
-            answer = self._ask({"add": batch}, f"indexing formulas {start} to {start + len(batch) - 1}")
-            refused += int(answer["refused"])
-            if progress:
-                progress(start + len(batch))
-        self._ask({"finish": True}, "writing the index")
-        return refused
-
-    def search(self, latex: str, depth: int) -> tuple[bool, list[int], list[float]]:
-        """Return whether a query could be read, the indices of the formulas it finds, and their scores."""
-        answer = self._ask({"search": latex, "depth": depth}, f"searching for {latex[:200]!r}")
-        return bool(answer["read"]), answer["places"], answer["scores"]
-
-    def _ask(self, question: dict[str, Any], doing: str) -> dict[str, Any]:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        if stdin is None or stdout is None:
-            raise RuntimeError("the process was started without pipes")
-        try:
-            stdin.write(json.dumps(question).encode() + b"\n")
-            stdin.flush()
-        except BrokenPipeError:
-            pass  # the process has ended; reading reports it
-        if not select.select([stdout], [], [], _TIMEOUT_SECONDS)[0]:
-            raise LimitReached(f"approach0 took more than {_TIMEOUT_SECONDS} seconds for {doing}; rank fewer formulas")
-        line = stdout.readline()
-        if not line:
-            code = self._process.wait()
-            ended = f"exit status {code}" if code >= 0 else signal.Signals(-code).name
-            raise BadInput(f"approach0 stopped ({ended}) while {doing}; leave these formulas out")
-        answer: dict[str, Any] = json.loads(line)
-        if "error" in answer:
-            raise BadInput(f"approach0 failed while {doing}: {answer['error']}")
-        return answer
+def _run_worker(request: dict[str, Any]) -> dict[str, Any]:
+    if find_spec("pya0") is None:
+        raise BadInput("pya0 is not installed (it needs Linux on x86-64); `pip install 'eqkin[eval]'`")
+    command = [sys.executable, "-P", "-m", _WORKER]  # -P: import nothing from the current folder
+    limit = (
+        _BASE_SECONDS + _SECONDS_PER_FORMULA * len(request["formulas"]) + _SECONDS_PER_QUERY * len(request["queries"])
+    )
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(request).encode(), stdout=subprocess.PIPE, timeout=limit, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise LimitReached(f"approach0 took more than {limit:,.0f} seconds; rank fewer formulas") from error
+    *steps, last = done.stdout.decode().splitlines() or ["starting"]
+    if done.returncode:
+        code = done.returncode
+        ended = f"exit status {code}" if code > 0 else signal.Signals(-code).name
+        raise BadInput(f"approach0 stopped ({ended}) while {last}; leave these formulas out")
+    answer: dict[str, Any] = json.loads(last)
+    if "error" in answer:
+        raise BadInput(f"approach0 failed while {steps[-1] if steps else 'starting'}: {answer['error']}")
+    return answer
 
 
 def _find_roomy_folder(formulas: int) -> str | None:

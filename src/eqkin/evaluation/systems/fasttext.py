@@ -1,37 +1,35 @@
 """fastText on serialised trees (Mansouri et al. 2019; paper, section 6.4): a formula is the mean of its tokens.
 
 As in fastText's vectors of sentences, vectors of tokens are divided by their lengths before averaging. Only fitting
-needs fastText. The vectors are saved as safetensors, the words as JSON: fastText's own format holds more than is
-needed, and reading it means trusting native code with a file.
+needs fastText. Words and vectors are saved as arrays: fastText's own format holds more than is needed, and reading it
+means trusting native code with a file.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors import numpy as safetensors
 
-from eqkin.errors import BadInput, CorruptData, StorageFailed, TrainingFailed
+from eqkin.errors import BadInput, StorageFailed, TrainingFailed
 from eqkin.evaluation.formulas import Float32s, FormulaSet, import_optional, normalize_rows
 from eqkin.evaluation.systems.base import EmbeddingSystem
 from eqkin.evaluation.systems.sparse import TokenSequences, serialize
-from eqkin.storage import write_file
+from eqkin.storage import write_stream
+from eqkin.storage.arrays import hash_arrays, iter_array_file, parse_array_file
+from eqkin.training.text import pack_strings, unpack_strings
 from eqkin.trees.normal import label_nodes
 
 if TYPE_CHECKING:
     from eqkin.training.data import Corpus
 
-_WORDS, _VECTORS = "words.json", "vectors.safetensors"
+_FILE = "fasttext.safetensors"
+_FORMAT, _VERSION = "eqkin-fasttext", "2"
 _TEXT, _FIRST = "serialised.txt", "first.vec"  # deleted after training
 _END_OF_LINE = "</s>"  # fastText's word for the end of a line
-_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -71,18 +69,17 @@ class FastText(EmbeddingSystem):
 
         Raises:
             BadInput: fastText is not installed, or no label is frequent enough for a vector.
-            LearningFailed: fastText gave up.
-            CorruptData: The files in the folder are damaged.
+            TrainingFailed: fastText gave up.
+            CorruptData: The file in the folder is damaged.
         """
-        if not (folder / _WORDS).is_file():
+        path = folder / _FILE
+        if not path.is_file():
             words, vectors = _train(serialize(corpus.forest), self._settings, folder)
-            content = safetensors.save({"vectors": vectors})
-            described = {"version": _VERSION, "words": words, "sha256": _compute_hash(words, content)}
-            write_file(folder / _VECTORS, content)
-            write_file(folder / _WORDS, json.dumps(described, ensure_ascii=False).encode())
-        words, vectors = _load_vectors(folder, self._settings.dimensions)
-        self._vectors = np.asarray(normalize_rows(vectors), np.float32)
-        self._words = {word: at for at, word in enumerate(words)}
+            arrays = {"words": pack_strings(words), "vectors": vectors}
+            write_stream(path, iter_array_file(arrays, hash_arrays(arrays), _FORMAT, _VERSION))
+        loaded = parse_array_file(path.read_bytes(), str(path), _FORMAT, [_VERSION], "delete it to fit again")
+        self._vectors = np.asarray(normalize_rows(loaded["vectors"]), np.float32)
+        self._words = {word: at for at, word in enumerate(unpack_strings(loaded["words"]))}
 
     def encode(self, formulas: FormulaSet) -> Float32s:
         """Average the vectors of each formula's labels, (formulas, dimensions); zeros if no label has a vector."""
@@ -143,28 +140,3 @@ def _write_vectors(path: Path, words: list[int], settings: FastTextSettings) -> 
         file.write(f"{len(names)} {settings.dimensions}\n")
         for name, vector in zip(names, vectors.tolist(), strict=True):
             file.write(f"{name} {' '.join(f'{value:.8f}' for value in vector)}\n")
-
-
-def _compute_hash(words: list[str], vectors: bytes) -> str:
-    return hashlib.sha256(json.dumps(words).encode() + vectors).hexdigest()
-
-
-def _load_vectors(folder: Path, dimensions: int) -> tuple[list[str], Float32s]:
-    try:
-        described = json.loads((folder / _WORDS).read_bytes())
-        words = described["words"]
-        content = (folder / _VECTORS).read_bytes()
-        digest = _compute_hash(words, content)
-        if described.get("sha256", digest) != digest:  # older files have none
-            raise ValueError("it does not match its hash")
-        vectors = safetensors.load(content)["vectors"]
-        fits = described["version"] == _VERSION and vectors.dtype == np.float32
-        if not fits or vectors.shape != (len(words), dimensions) or not all(isinstance(word, str) for word in words):
-            raise ValueError("of another version or size")
-        if not np.isfinite(vectors).all():
-            raise ValueError("a vector is not finite")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-        raise CorruptData(
-            f"{folder}: not a fastText fit, or damaged ({error}); delete the folder to fit again"
-        ) from error
-    return words, vectors

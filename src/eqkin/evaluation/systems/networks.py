@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from abc import abstractmethod
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +12,7 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import DESCRIPTION_FILE, Model
 from eqkin.errors import BadInput
 from eqkin.evaluation.cache import compute_digest
-from eqkin.evaluation.formulas import Float32s, FormulaSet, compute_products, import_optional, normalize_rows
+from eqkin.evaluation.formulas import Float32s, FormulaSet, import_optional, normalize_rows
 from eqkin.evaluation.systems.base import EmbeddingSystem, System
 from eqkin.search import features, rerank
 from eqkin.trees import Forest, Vocabulary, idf
@@ -22,23 +20,20 @@ from eqkin.trees import Forest, Vocabulary, idf
 if TYPE_CHECKING:
     from eqkin.training.data import Corpus
 
-SIMILARITIES = ("cosine", "inner product")
+_UNTRAINED_SEED = 0
 # sets by which its weights and its network were chosen
 ENGINE_TUNED_ON = (
     "arqmath-dev", "arqmath2-part", "arqmath3-part", "laws-dev", "named", "wikidata-multi", "atlas", "notations",
 )  # fmt: skip
 
 
-def embed_forest(
-    model: Model, forest: Forest, device: str = "auto", progress: Callable[[int], None] | None = None
-) -> Float32s:
+def embed_forest(model: Model, forest: Forest, device: str = "auto") -> Float32s:
     """Embed many trees with a network: on a GPU if there is one, otherwise with numpy.
 
     Args:
         model: The network.
         forest: The trees.
         device: "cpu", "cuda", or "auto" for a GPU if there is one.
-        progress: Called now and then with the number of finished trees.
 
     Raises:
         BadInput: The device does not exist.
@@ -47,121 +42,63 @@ def embed_forest(
     if device not in ("cpu", "auto") and not has_torch:
         raise BadInput(f"{device} needs torch: pip install 'eqkin[train]'")
     if device == "cpu" or not has_torch:
-        return Encoder(model).embed(forest, progress)
+        return Encoder(model).embed(forest)
     from eqkin.training.batches import DeviceNetwork
     from eqkin.training.config import choose_device
 
     chosen = choose_device(device)
     network = DeviceNetwork(model, chosen) if chosen.type == "cuda" else None
-    return Encoder(model, network).embed(forest, progress)
+    return Encoder(model, network).embed(forest)
 
 
-class GraphSystem(EmbeddingSystem):
-    """A system that embeds formulas with one of eqkin's networks.
-
-    Args:
-        device: "cpu", "cuda", or "auto" for a GPU if there is one.
-        progress: Called now and then with the number of embedded formulas.
-    """
-
-    slow = True
-
-    def __init__(self, device: str = "auto", progress: Callable[[int], None] | None = None) -> None:
-        self._device, self._progress = device, progress
-
-    @property
-    @abstractmethod
-    def model(self) -> Model:
-        """The network with its vocabulary."""
-
-    def encode(self, formulas: FormulaSet) -> Float32s:
-        """Compute vectors, (formulas, dimensions)."""
-        return embed_forest(self.model, formulas.forest, self._device, self._progress)
-
-
-class NetworkSystem(GraphSystem):
+class NetworkSystem(EmbeddingSystem):
     """A trained network.
 
     Args:
         name: Name for options and files.
         title: Name for tables.
         folder: Folder of the model, or the name of a bundled one; see `Encoder.load`.
-        similarity: "cosine", or "inner product", which the paper's network is trained with.
-        device: Where to embed.
-        progress: Called now and then with the number of embedded formulas.
+        device: Where to embed: "cpu", "cuda", or "auto" for a GPU if there is one.
 
     Raises:
-        BadInput: The folder has no model, or the similarity is unknown.
+        BadInput: The folder has no model.
         CorruptData: The model is damaged.
     """
 
-    def __init__(
-        self,
-        name: str,
-        title: str,
-        folder: Path | str | None = None,
-        *,
-        similarity: str = "cosine",
-        device: str = "auto",
-        progress: Callable[[int], None] | None = None,
-    ) -> None:
-        super().__init__(device, progress)
-        if similarity not in SIMILARITIES:
-            raise BadInput(f"unknown similarity {similarity!r}; choose one of {', '.join(SIMILARITIES)}")
+    slow = True
+
+    def __init__(self, name: str, title: str, folder: Path | str | None = None, *, device: str = "auto") -> None:
         self.name: str = name
         self.title: str = title
-        self._similarity = similarity
-        self._model = Encoder.load(folder).model
-        self.learned_from: str = self._model.digest + ("" if similarity == "cosine" else f", {similarity}")
+        self._device = device
+        self.model: Model | None = Encoder.load(folder).model
+        self.learned_from: str = self.model.digest
 
-    @property
-    def model(self) -> Model:
-        """The network with its vocabulary."""
-        return self._model
-
-    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Float32s:
-        """Compute the similarity of each query's vector and each formula's."""
-        if self._similarity == "cosine":
-            return super().rank(queries, formulas)
-        return compute_products(self.encode_cached(queries), self.encode_cached(formulas))
+    def encode(self, formulas: FormulaSet) -> Float32s:
+        """Compute vectors, (formulas, dimensions)."""
+        if self.model is None:
+            raise BadInput(f"{self.title}: it has no vocabulary yet, call fit first")
+        return embed_forest(self.model, formulas.forest, self._device)
 
 
-class UntrainedNetwork(GraphSystem):
+class UntrainedNetwork(NetworkSystem):
     """A network with random weights: the value of the architecture alone. Only its vocabulary is learned.
 
     Args:
         architecture: By default the paper's.
-        seed: Seed of the weights.
         device: Where to embed.
-        progress: Called now and then with the number of embedded formulas.
     """
 
     name = "untrained"
     title = "Untrained network"
 
-    def __init__(
-        self,
-        architecture: Architecture | None = None,
-        seed: int = 0,
-        *,
-        device: str = "auto",
-        progress: Callable[[int], None] | None = None,
-    ) -> None:
-        super().__init__(device, progress)
-        self._architecture, self._seed = architecture or Architecture(), seed
-        self._model: Model | None = None
+    def __init__(self, architecture: Architecture | None = None, *, device: str = "auto") -> None:
+        self._architecture, self._device, self.model = architecture or Architecture(), device, None
 
     @property
     def settings(self) -> dict[str, Any]:
         """Architecture and seed."""
-        return {"architecture": self._architecture.to_dict(), "seed": self._seed}
-
-    @property
-    def model(self) -> Model:
-        """The network with its vocabulary; raises `BadInput` before `fit`."""
-        if self._model is None:
-            raise BadInput("the untrained network has no vocabulary yet: call fit first")
-        return self._model
+        return {"architecture": self._architecture.to_dict(), "seed": _UNTRAINED_SEED}
 
     def fit(self, corpus: Corpus, folder: Path) -> None:
         """Learn the vocabulary and draw the weights, or load both."""
@@ -170,11 +107,11 @@ class UntrainedNetwork(GraphSystem):
             from eqkin.encoder.torch_network import build_network
 
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(self._seed)
+                torch.manual_seed(_UNTRAINED_SEED)
                 network = build_network(self._architecture)
             weights = {name: tensor.detach().numpy() for name, tensor in network.state_dict().items()}
             Model(self._architecture, Vocabulary.learn([corpus.forest]), weights).save(folder)
-        self._model = Model.load(folder)
+        self.model = Model.load(folder)
 
 
 class EngineSystem(System):
@@ -183,22 +120,14 @@ class EngineSystem(System):
     Args:
         folder: Folder of the network, or the name of a bundled one; see `Encoder.load`.
         device: Where to embed.
-        progress: Called now and then with the number of embedded formulas.
     """
 
     name = "eqkin"
     title = "eqkin"
     tuned_on: tuple[str, ...] = ENGINE_TUNED_ON
 
-    def __init__(
-        self,
-        folder: Path | str | None = None,
-        *,
-        device: str = "auto",
-        progress: Callable[[int], None] | None = None,
-    ) -> None:
-        title = "eqkin, vector alone"
-        self.vector: NetworkSystem = NetworkSystem("eqkin-vector", title, folder, device=device, progress=progress)
+    def __init__(self, folder: Path | str | None = None, *, device: str = "auto") -> None:
+        self.vector: NetworkSystem = NetworkSystem("eqkin-vector", "eqkin, vector alone", folder, device=device)
         facts = [sha256(idf.BUNDLED_FREQUENCIES.read_bytes()).hexdigest(), features.WEIGHTS]
         self.learned_from: str = f"{self.vector.learned_from}, ranking {compute_digest(facts)}"
 

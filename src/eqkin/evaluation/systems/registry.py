@@ -19,7 +19,6 @@ from eqkin.evaluation.systems.networks import ENGINE_TUNED_ON, EngineSystem, Net
 from eqkin.evaluation.systems.sparse import BagOfWords, LogBagOfWords, OperatorTfIdf, TfIdfLatex, TfIdfTree, TreePairs
 
 _MODEL_SUBFOLDER = "model"  # where `eqkin train` writes the network of a run
-_FORMULAS_PER_LINE = 10_000  # of the log
 
 
 @dataclass(frozen=True)
@@ -30,48 +29,26 @@ class SystemEntry:
     make: Callable[[ExperimentContext], System]
 
 
-def make_progress(title: str, context: ExperimentContext) -> Callable[[int], None]:
-    """Return a function that logs a line for every 10,000 finished formulas."""
-    logged = 0
-
-    def progress(done: int) -> None:
-        nonlocal logged
-        if done < logged:
-            logged = 0
-        if done - logged >= _FORMULAS_PER_LINE:
-            logged = done
-            context.log(f"{title}: {done:,} formulas")
-
-    return progress
-
-
-def _make_network(name: str, title: str, folder: Path | str, context: ExperimentContext) -> NetworkSystem:
-    return NetworkSystem(name, title, folder, device=context.device, progress=make_progress(title, context))
-
-
 def _make_vector(context: ExperimentContext) -> System:
-    system = _make_network("eqkin-vector", "eqkin, vector alone", "eqkin", context)
+    system = NetworkSystem("eqkin-vector", "eqkin, vector alone", "eqkin", device=context.device)
     system.tuned_on = ENGINE_TUNED_ON
     return system
-
-
-def _make_untrained(context: ExperimentContext) -> System:
-    architecture = replace(Architecture(), width=context.scale.width)
-    progress = make_progress(UntrainedNetwork.title, context)
-    return UntrainedNetwork(architecture, device=context.device, progress=progress)
 
 
 SYSTEMS: Mapping[str, SystemEntry] = {
     "eqkin": SystemEntry(
         "eqkin's search engine: common terms of both kinds of trees, and vectors",
-        lambda context: EngineSystem(device=context.device, progress=make_progress(EngineSystem.title, context)),
+        lambda context: EngineSystem(device=context.device),
     ),
     "eqkin-vector": SystemEntry("the vector of eqkin's own recipe alone; cosine", _make_vector),
     "paper": SystemEntry(
         "the bundled graph network, trained by the paper's recipe; cosine",
-        lambda context: _make_network("paper", "Graph network (bundled)", "paper", context),
+        lambda context: NetworkSystem("paper", "Graph network (bundled)", "paper", device=context.device),
     ),
-    "untrained": SystemEntry("the same network with random weights", _make_untrained),
+    "untrained": SystemEntry(
+        "the same network with random weights",
+        lambda context: UntrainedNetwork(replace(Architecture(), width=context.scale.width), device=context.device),
+    ),
     "bag-of-words": SystemEntry(
         "the paper's baseline: sums of the nodes' 256 features; cosine", lambda context: BagOfWords()
     ),
@@ -93,20 +70,17 @@ SYSTEMS: Mapping[str, SystemEntry] = {
     ),
     "approach0": SystemEntry(
         "approach0, a structural search engine for LaTeX (pya0; Linux on x86-64)",
-        lambda context: Approach0(progress=make_progress(Approach0.title, context)),
+        lambda context: Approach0(),
     ),
 }
 
 
-def make_systems(
-    names: Sequence[str], context: ExperimentContext | None = None, known: Mapping[str, SystemEntry] = SYSTEMS
-) -> list[System]:
+def make_systems(names: Sequence[str], context: ExperimentContext | None = None) -> list[System]:
     """Make systems by their names, or by the folder of a network; none is fitted yet.
 
     Args:
-        names: Some of `known`, or folders that hold a model, also as `model/`, as runs of `eqkin train` do.
+        names: Some of `SYSTEMS`, or folders that hold a model, also as `model/`, as runs of `eqkin train` do.
         context: Scale, device and log of the systems.
-        known: Systems that have a name.
 
     Raises:
         BadInput: A name is unknown or occurs twice, or what a system needs is not installed.
@@ -114,18 +88,18 @@ def make_systems(
     context = context or ExperimentContext(ResultCache(Path("evaluation")))
     systems: list[System] = []
     for name in names:
-        if name in known:
-            systems.append(known[name].make(context))
+        if name in SYSTEMS:
+            systems.append(SYSTEMS[name].make(context))
             continue
         folder = Path(name)
         if (folder / _MODEL_SUBFOLDER / DESCRIPTION_FILE).is_file():
             folder /= _MODEL_SUBFOLDER
         if not (folder / DESCRIPTION_FILE).is_file():
-            raise BadInput(f"unknown system {name!r}; choose from {', '.join(known)}, or a folder that holds a model")
+            raise BadInput(f"unknown system {name!r}; choose from {', '.join(SYSTEMS)}, or a folder that holds a model")
         path = folder.resolve()
         base = path.parent.name if path.name == _MODEL_SUBFOLDER else path.name  # all runs have a folder `model`
         title = re.sub(r"[^A-Za-z0-9]+", "-", base).strip("-") or "network"
-        systems.append(_make_network(title, title, folder, context))
+        systems.append(NetworkSystem(title, title, folder, device=context.device))
     for index, system in enumerate(systems):
         if system.name in {other.name for other in systems[:index]}:
             raise BadInput(f"two systems are called {system.name}: rename the folder of one")

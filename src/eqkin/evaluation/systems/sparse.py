@@ -7,7 +7,7 @@ and weight them by log tf-idf,
 
 with tf the frequency of the term in the formula, n the number of formulas in the collection, and df the number of them
 that contain the term. The collection is what is ranked, as in a search engine. A term is a 64-bit hash whose first bits
-are its column: no dictionary is needed, and counting is vectorised over all formulas of a block, which is why
+are its column: no dictionary is needed, and counting is vectorised over many formulas, which is why
 scikit-learn's own vectorisers (a Python call per token) are not used.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,27 +23,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.encoder.architecture import FEATURES
 from eqkin.errors import BadInput
 from eqkin.evaluation.formulas import Float32s, FormulaSet, compute_products, import_optional
 from eqkin.evaluation.systems.base import EmbeddingSystem
-from eqkin.mathml.operators import OperatorParser
+from eqkin.mathml.operators import parse_operators
 from eqkin.trees import Forest
 from eqkin.trees.forest import Numbers, iter_blocks, order_depth_first
 from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
 from eqkin.trees.normal import label_nodes
 from eqkin.trees.operator_terms import extract_operator_terms
-from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
+from eqkin.trees.vocabulary import Vocabulary, find_labels, to_dense
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
     from eqkin.training.data import Corpus
 
-TermBag = tuple[npt.NDArray[np.int64], Codes]  # row of each term within its block, and the term
+Rows = npt.NDArray[np.int64]
 
-_FEATURE_COUNT = TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS
 _VOCABULARY_FILE = "vocabulary.json"
 _MAX_NGRAM = 3
+_NODES_PER_BLOCK, _FORMULAS_PER_BLOCK = 100_000, 20_000  # counted at a time, to limit memory
 _LATEX_TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|\d+|[^\s{}]")  # commands, numbers, other characters; no braces of groups
 
 
@@ -95,7 +96,7 @@ class BagOfWords(EmbeddingSystem):
     @property
     def settings(self) -> dict[str, Any]:
         """Number of features."""
-        return {"features": _FEATURE_COUNT}
+        return {"features": FEATURES}
 
     def fit(self, corpus: Corpus, folder: Path) -> None:
         """Learn which tags, attributes and characters are frequent, or load that vocabulary."""
@@ -108,22 +109,12 @@ class BagOfWords(EmbeddingSystem):
         if self._vocabulary is None:
             raise BadInput("the bag of words has no vocabulary yet: call fit first")
         forest = formulas.forest
-        features = self._vocabulary.extract_features(forest)
-        vectors = np.zeros((len(forest), _FEATURE_COUNT), np.float32)
-        for trees, nodes in iter_blocks(forest.offsets):
-            rows = trees.stop - trees.start
-            first = np.repeat(
-                np.arange(rows) * _FEATURE_COUNT, forest.sizes[trees]
-            )  # cell of each node's first feature
-            cells = [first + features.tag[nodes]]
-            for slots, offsets, before in (
-                (features.attribute, features.attribute_offsets, TAG_SLOTS),
-                (features.character, features.character_offsets, TAG_SLOTS + ATTRIBUTE_SLOTS),
-            ):
-                ends = offsets[nodes.start : nodes.stop + 1]
-                cells.append(np.repeat(first, np.diff(ends)) + before + slots[ends[0] : ends[-1]])
-            counts = np.bincount(np.concatenate(cells), minlength=rows * _FEATURE_COUNT)
-            vectors[trees] = counts.reshape(rows, _FEATURE_COUNT)
+        labels, label = find_labels(forest)
+        table = to_dense(self._vocabulary.extract_features(labels)).astype(np.float32)
+        vectors = np.zeros((len(forest), FEATURES), np.float32)
+        for trees, nodes in iter_blocks(forest.offsets, _NODES_PER_BLOCK):
+            starts = forest.offsets[trees.start : trees.stop] - nodes.start
+            vectors[trees] = np.add.reduceat(table[label[nodes]], starts)
         return vectors
 
 
@@ -137,8 +128,21 @@ class LogTfIdf(EmbeddingSystem):
     bits: int = 20
 
     @abstractmethod
+    def list_terms(self, formulas: FormulaSet) -> tuple[Rows, Codes]:
+        """List the terms of all formulas, as often as they occur: the number of the formula, and the term."""
+
     def count_terms(self, formulas: FormulaSet) -> csr_matrix:
-        """Count each term in each formula, (formulas, 2^bits)."""
+        """Count each term in each formula, (formulas, 2^bits); the first bits of a term are its column."""
+        sparse = import_optional("scipy.sparse")
+        parts = [sparse.csr_matrix((0, 1 << self.bits), dtype=np.float32)]
+        for start in range(0, len(formulas), _FORMULAS_PER_BLOCK):
+            block = formulas.select(np.arange(start, min(start + _FORMULAS_PER_BLOCK, len(formulas))))
+            row, code = self.list_terms(block)
+            places = row.astype(np.int32), (code >> np.uint64(64 - self.bits)).astype(np.int32)
+            matrix = sparse.csr_matrix((np.ones(len(row), np.float32), places), (len(block), 1 << self.bits))
+            matrix.sum_duplicates()
+            parts.append(matrix)
+        return sparse.vstack(parts, "csr")
 
     def encode(self, formulas: FormulaSet, collection: FormulaSet | None = None) -> csr_matrix:
         """Compute rows of length 1, weighted by a collection, by default by the formulas themselves."""
@@ -159,9 +163,9 @@ class TfIdfTree(LogTfIdf):
     title = "TF-IDF, 1-3-grams of serialised trees"
     bits = 22
 
-    def count_terms(self, formulas: FormulaSet) -> csr_matrix:
-        """Count each n-gram in each formula."""
-        return count_ngrams(serialize(formulas.forest), self.bits)
+    def list_terms(self, formulas: FormulaSet) -> tuple[Rows, Codes]:
+        """List n-grams."""
+        return list_ngrams(serialize(formulas.forest))
 
 
 class TfIdfLatex(LogTfIdf):
@@ -173,11 +177,11 @@ class TfIdfLatex(LogTfIdf):
     tuned_on: tuple[str, ...] = ("arqmath-dev",)  # ten ways to tokenise LaTeX were tried there
     bits = 22
 
-    def count_terms(self, formulas: FormulaSet) -> csr_matrix:
-        """Count each n-gram in each formula; raises `BadInput` if there is no LaTeX."""
+    def list_terms(self, formulas: FormulaSet) -> tuple[Rows, Codes]:
+        """List n-grams; raises `BadInput` if there is no LaTeX."""
         if formulas.latex is None:
             raise BadInput(f"{self.name} needs LaTeX, and these formulas are trees only")
-        return count_ngrams(tokenize_latex(formulas.latex), self.bits)
+        return list_ngrams(tokenize_latex(formulas.latex))
 
 
 class TreePairs(LogTfIdf):
@@ -189,23 +193,17 @@ class TreePairs(LogTfIdf):
     name = "tree-pairs"
     title = "Tree pairs, log tf-idf"
 
-    def count_terms(self, formulas: FormulaSet) -> csr_matrix:
-        """Count each pair in each formula."""
+    def list_terms(self, formulas: FormulaSet) -> tuple[Rows, Codes]:
+        """List pairs."""
         forest = formulas.forest
-        names, label = label_nodes(forest)
-        code, parent = hash_strings(names)[label], forest.compute_parent()
+        row, code = _list_labels(forest)
+        parent = forest.compute_parent()
         nothing, above, beside = hash_strings(["nothing", "above", "beside"])
-
-        def make_pairs(trees: slice, nodes: slice) -> list[TermBag]:
-            row = np.repeat(np.arange(trees.stop - trees.start), forest.sizes[trees])
-            own, up = code[nodes], parent[nodes]
-            root = up == np.arange(nodes.start, nodes.stop)
-            children = combine_hashes(np.where(root, nothing, code[up]) ^ above, own)
-            left = np.flatnonzero((up[:-1] == up[1:]) & ~root[:-1])
-            siblings = combine_hashes(own[left] ^ beside, own[left + 1])
-            return [(row, children), (row[left], siblings)]
-
-        return count_matrix(forest.offsets, make_pairs, self.bits)
+        root = parent == np.arange(len(parent))
+        children = combine_hashes(np.where(root, nothing, code[parent]) ^ above, code)
+        left = np.flatnonzero((parent[:-1] == parent[1:]) & ~root[:-1])
+        siblings = combine_hashes(code[left] ^ beside, code[left + 1])
+        return np.append(row, row[left]), np.append(children, siblings)
 
 
 class LogBagOfWords(LogTfIdf):
@@ -215,17 +213,9 @@ class LogBagOfWords(LogTfIdf):
     title = "Bag of words, log tf-idf"
     bits = 18
 
-    def count_terms(self, formulas: FormulaSet) -> csr_matrix:
-        """Count each label in each formula."""
-        forest = formulas.forest
-        names, label = label_nodes(forest)
-        code = hash_strings(names)
-
-        def make_words(trees: slice, nodes: slice) -> list[TermBag]:
-            row = np.repeat(np.arange(trees.stop - trees.start), forest.sizes[trees])
-            return [(row, code[label[nodes]])]
-
-        return count_matrix(forest.offsets, make_words, self.bits)
+    def list_terms(self, formulas: FormulaSet) -> tuple[Rows, Codes]:
+        """List labels."""
+        return _list_labels(formulas.forest)
 
 
 class OperatorTfIdf(LogTfIdf):
@@ -235,61 +225,28 @@ class OperatorTfIdf(LogTfIdf):
     title = "Operator trees, log tf-idf"
     bits = 22
 
-    def count_terms(self, formulas: FormulaSet) -> csr_matrix:
-        """Count each term in each formula."""
-        terms = extract_operator_terms(OperatorParser().parse(formulas.forest))
-        row = np.repeat(np.arange(len(terms)), np.diff(terms.offsets))
-        row, code = (np.repeat(part, terms.count) for part in (row, terms.code.astype(np.uint64) << np.uint64(32)))
-        return build_count_matrix(row, code, len(terms), self.bits)
+    def list_terms(self, formulas: FormulaSet) -> tuple[Rows, Codes]:
+        """List the terms of operator trees."""
+        terms = extract_operator_terms(parse_operators(formulas.forest))
+        return np.repeat(terms.tree, terms.count), np.repeat(terms.code.astype(np.uint64) << np.uint64(32), terms.count)
 
 
-def count_ngrams(sequences: TokenSequences, bits: int) -> csr_matrix:
-    """Count each n-gram of up to three tokens in each sequence."""
-    code = hash_strings(sequences.names)
-    lengths = np.diff(sequences.offsets)
-
-    def make_ngrams(formulas: slice, tokens: slice) -> list[TermBag]:
-        row = np.repeat(np.arange(formulas.stop - formulas.start), lengths[formulas])
-        single = code[sequences.token[tokens]]
-        bags, ngram = [(row, single)], single
-        for length in range(2, _MAX_NGRAM + 1):
-            ngram = combine_hashes(ngram[:-1], single[length - 1 :])
-            first, last = row[: len(ngram)], row[length - 1 :]
-            bags.append((first[first == last], ngram[first == last]))
-        return bags
-
-    return count_matrix(sequences.offsets, make_ngrams, bits)
+def _list_labels(forest: Forest) -> tuple[Rows, Codes]:
+    names, label = label_nodes(forest)
+    return np.repeat(np.arange(len(forest)), forest.sizes), hash_strings(names)[label]
 
 
-def count_matrix(
-    offsets: npt.NDArray[np.int64], make_bags: Callable[[slice, slice], Iterable[TermBag]], bits: int
-) -> csr_matrix:
-    """Count terms, one row per formula.
-
-    Args:
-        offsets: First node or token of each formula, and the end.
-        make_bags: Returns the terms of consecutive formulas, given the range of formulas and the range of nodes.
-        bits: There are 2^bits columns.
-    """
-    parts = []
-    for formulas, nodes in iter_blocks(offsets):
-        rows, codes = zip(*make_bags(formulas, nodes), strict=True)
-        count = formulas.stop - formulas.start
-        parts.append(build_count_matrix(np.concatenate(rows), np.concatenate(codes), count, bits))
-    sparse = import_optional("scipy.sparse")
-    if not parts:
-        return sparse.csr_matrix((len(offsets) - 1, 1 << bits), dtype=np.float32)
-    return sparse.vstack(parts, "csr")
-
-
-def build_count_matrix(row: npt.NDArray[np.int64], codes: Codes, rows: int, bits: int) -> csr_matrix:
-    """Count how often each code occurs in each row; its first bits are its column."""
-    column = codes >> np.uint64(64 - bits)
-    ones = np.ones(len(row), np.float32)
-    places = row.astype(np.int32), column.astype(np.int32)
-    matrix = import_optional("scipy.sparse").csr_matrix((ones, places), (rows, 1 << bits))
-    matrix.sum_duplicates()
-    return matrix
+def list_ngrams(sequences: TokenSequences) -> tuple[Rows, Codes]:
+    """List the n-grams of up to three tokens of each sequence: the number of the sequence, and the hash."""
+    row = np.repeat(np.arange(len(sequences)), np.diff(sequences.offsets))
+    single = ngram = hash_strings(sequences.names)[sequences.token]
+    rows, codes = [row], [single]
+    for length in range(2, _MAX_NGRAM + 1):
+        ngram = combine_hashes(ngram[:-1], single[length - 1 :])
+        first, last = row[: len(ngram)], row[length - 1 :]
+        rows.append(first[first == last])
+        codes.append(ngram[first == last])
+    return np.concatenate(rows), np.concatenate(codes)
 
 
 def _fit_weights(collection: csr_matrix) -> Callable[[csr_matrix], Any]:
