@@ -1,7 +1,7 @@
 """Limits of what one input may cost.
 
-The code reads `LIMITS`; a caller who needs other limits passes a `Limits`. Work that nobody waits for any more stops:
-whoever runs it in a `CancelScope` can cancel that, and long loops and SQL statements call `check_cancelled`.
+Work that nobody waits for any more stops: whoever runs it in a `CancelScope` can cancel that, and long loops and SQL
+statements call `check_cancelled`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import pytest
 from eqkin.latex import parse
 from eqkin.latex.environments import ALIGNED_ENVIRONMENTS, GATHERED_ENVIRONMENTS
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
-from eqkin.limits import Limits
+from tests.limits import changed_limits
 
 NUMBERED = "equation eqnarray multline gather align flalign alignat dmath".split()
 
@@ -142,12 +142,12 @@ def test_text_after_the_document_is_not_read():
     assert bodies(r"\begin{document}$$1$$\end{document}$$2$$") == ["1"]
 
 
+@changed_limits(equations_per_paper=3)
 def test_number_of_equations_is_limited():
-    limits = Limits(equations_per_paper=3)
-    document = parse("$$x$$" * 5, limits=limits)
+    document = parse("$$x$$" * 5)
     assert len(document.equations) == 3
     assert document.truncated
-    assert not parse("$$x$$" * 3, limits=limits).truncated
+    assert not parse("$$x$$" * 3).truncated
 
 
 def test_outer_environments_are_aligned_or_gathered():

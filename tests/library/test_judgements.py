@@ -15,6 +15,7 @@ from eqkin.library.database import JUDGEMENTS_NAME, JUDGEMENTS_SEAL_NAME
 from eqkin.library.judgements import Judgement, LocalJudgements
 from eqkin.limits import LIMITS
 from tests.cancelling import CountingScope
+from tests.limits import changed_limits
 
 ONE = Judgement("paper#1", True, latex="x", words="some words", keywords=("a", "b"))
 
@@ -105,9 +106,9 @@ def test_empty_or_too_many_judgements_are_refused(tmp_path):
         LocalJudgements(tmp_path).add(Judgement("", True, latex="x"))
     with pytest.raises(BadInput):
         LocalJudgements(tmp_path).add(Judgement("paper#1", True))
-    few = LocalJudgements(tmp_path, replace(LIMITS, web_judgements=1))
+    few = LocalJudgements(tmp_path)
     few.add(ONE)
-    with pytest.raises(LimitReached):
+    with changed_limits(web_judgements=1), pytest.raises(LimitReached):
         few.add(ONE)
 
 
@@ -143,8 +144,8 @@ def test_file_of_a_writer_killed_before_its_first_judgement_is_empty(tmp_path):
 def test_judgements_are_limited_in_length_and_total_size(tmp_path):
     with pytest.raises(LimitReached):
         LocalJudgements(tmp_path).add(replace(ONE, mathml="x" * LIMITS.judgement_chars))
-    small = LocalJudgements(tmp_path, replace(LIMITS, judgements_bytes=20_000))
-    with pytest.raises(LimitReached):
+    small = LocalJudgements(tmp_path)
+    with changed_limits(judgements_bytes=20_000), pytest.raises(LimitReached):
         for _ in range(10):
             small.add(replace(ONE, mathml="x" * 10_000))
     assert 0 < len(small.list_all()) < 10

@@ -12,11 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from eqkin.errors import BadInput, LimitReached, StorageFailed
-from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.arxiv import ArxivClient, make_arxiv_item, parse_feed
 from eqkin.sources.arxiv_ids import parse_arxiv_id, parse_file_name
 from eqkin.sources.paper import hash_paper
+from tests.limits import changed_limits
 from tests.sources.builders import TEX, gz, tar_of
 
 SOURCE = gz(tar_of({"main.tex": TEX}))
@@ -254,10 +254,11 @@ def test_truncated_answer_is_downloaded_again_and_never_cached(client, server):
 
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Length": "1000000000"}], ids=["undeclared", "declared"])
+@changed_limits(download_bytes=50_000)
 def test_answer_above_the_limit_is_refused(client, server, headers):
     server.set("/src/1706.03762", (200, headers, b"x" * 100_000))
     with pytest.raises(LimitReached):
-        load(replace(client, limits=replace(LIMITS, download_bytes=50_000)))
+        load(client)
 
 
 @pytest.mark.parametrize("status", [403, 404])

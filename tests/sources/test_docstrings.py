@@ -1,15 +1,14 @@
 import pickle
 import sys
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.docstrings import read_module
+from tests.limits import changed_limits
 from tests.sources.builders import check_read_or_refused, squeezed
 
 MODULE = r'''
@@ -62,8 +61,9 @@ def test_modules_with_math_are_items_and_nothing_is_imported(package):
         items[2].load()
 
 
+@changed_limits(python_bytes=100)
 def test_module_above_the_limit_fails_alone(package):
-    items = list(open_source(f"python:{package}", limits=replace(LIMITS, python_bytes=100)))
+    items = list(open_source(f"python:{package}"))
     with pytest.raises(LimitReached):
         items[0].load()
     assert items[1].load().text

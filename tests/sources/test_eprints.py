@@ -5,7 +5,6 @@ import struct
 import tarfile
 import tracemalloc
 import zipfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,16 +15,17 @@ from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.archives import iter_zip_members
-from eqkin.sources.eprints import is_bulk_tar, iter_bulk_items, read_eprint
+from eqkin.sources.eprints import Shard, is_bulk_tar, read_eprint
 from eqkin.sources.files import open_gzip
 from eqkin.sources.metadata import ArxivMetadata, MetadataSnapshot
+from tests.limits import changed_limits
 from tests.sources.builders import TEX, check_read_or_refused, gz, link, tar_of
 
-SMALL = replace(LIMITS, paper_bytes=200_000, file_bytes=100_000, archive_bytes=500_000, paper_members=50)
+small_limits = changed_limits(paper_bytes=200_000, file_bytes=100_000, archive_bytes=500_000, paper_members=50)
 
 
-def read(raw, limits=LIMITS):
-    return read_eprint(io.BytesIO(raw), "arxiv:1706.03762", "1706.03762.gz", limits)
+def read(raw):
+    return read_eprint(raw, "arxiv:1706.03762", "1706.03762.gz")
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,13 @@ def test_zip_of_a_project_is_read():
     assert any("evil" in note for note in paper.notes)
 
 
+@small_limits
 def test_zip_that_unpacks_to_too_much_is_stopped():
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("main.tex", b"x" * 200_000)
     with pytest.raises(LimitReached):
-        read(buffer.getvalue(), SMALL)
+        read(buffer.getvalue())
 
 
 def directory(count):
@@ -75,30 +76,32 @@ def many_members(count, form):
 
 
 @pytest.mark.parametrize("form", ["plain", "zip64", "end mark within the end record"])
+@changed_limits(paper_members=50)
 def test_zip_with_too_many_members_is_refused_before_they_are_listed(form, monkeypatch):
-    limits = replace(LIMITS, paper_members=50)
     monkeypatch.setattr(zipfile, "ZipFile", lambda *_: pytest.fail("the members were listed"))
     with pytest.raises(LimitReached, match="members"):
-        list(iter_zip_members(many_members(60, form), "z", limits))
+        list(iter_zip_members(many_members(60, form), "z"))
 
 
 @pytest.mark.parametrize("wrap", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@small_limits
 def test_members_of_a_zip_within_the_zip_do_not_count(wrap):
     inner = many_members(60, "plain")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", wrap) as archive:
         archive.writestr("inner.zip", inner)
         archive.writestr("main.tex", TEX)
-    assert "a=b" in read(buffer.getvalue(), SMALL).text
+    assert "a=b" in read(buffer.getvalue()).text
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@small_limits
 def test_zip_member_that_cannot_be_unpacked_in_bounded_memory_is_skipped(method):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("bomb.tex", b"a" * 1_000_000, method)
         archive.writestr("main.tex", TEX)
-    paper = read(buffer.getvalue(), SMALL)
+    paper = read(buffer.getvalue())
     assert "a=b" in paper.text
     assert any("bomb.tex" in note and "bounded memory" in note for note in paper.notes)
 
@@ -162,22 +165,25 @@ def test_nested_archives_are_noted_and_not_opened():
     ],
     ids=["one long file", "long member", "long figure", "many members", "gzip over gzip"],
 )
+@small_limits
 def test_archive_bombs_stop_at_the_limits(raw):
     with pytest.raises(LimitReached):
-        read(raw, SMALL)
+        read(raw)
 
 
+@small_limits
 def test_memory_stays_bounded_for_a_gzip_bomb():
     raw = gz(bytes([92]) * 40_000_000)
     tracemalloc.start()
     try:
         with pytest.raises(LimitReached):
-            read(raw, SMALL)
+            read(raw)
         assert tracemalloc.get_traced_memory()[1] < 5_000_000
     finally:
         tracemalloc.stop()
 
 
+@changed_limits(member_header_bytes=10_000)
 def test_huge_extended_header_of_a_tar_is_refused():
     info = tarfile.TarInfo("a.tex")
     info.pax_headers = {"comment": "x" * 50_000}
@@ -185,7 +191,7 @@ def test_huge_extended_header_of_a_tar_is_refused():
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         tar.addfile(info)
     with pytest.raises(LimitReached):
-        read(buffer.getvalue(), replace(LIMITS, member_header_bytes=10_000))
+        read(buffer.getvalue())
 
 
 def test_long_chain_of_extended_headers_does_not_recurse():
@@ -246,19 +252,21 @@ def test_withdrawn_paper_is_bad_input():
 
 
 @given(st.binary(max_size=3000))
+@small_limits
 def test_arbitrary_eprint_gives_a_sound_paper_or_an_eqkin_error(raw):
     for data in (raw, gz(raw)):
-        check_read_or_refused(lambda data=data: read(data, SMALL), len(raw))
+        check_read_or_refused(lambda data=data: read(data), len(raw))
 
 
 @given(st.data())
+@small_limits
 def test_mutated_eprint_gives_a_sound_paper_or_an_eqkin_error(data):
     raw = bytearray(data.draw(st.sampled_from([MUTATED_TAR, gz(MUTATED_TAR)])))
     for _ in range(data.draw(st.integers(1, 5))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(raw)))
     for mutated in (bytes(raw), bytes(raw[:cut])):
-        check_read_or_refused(lambda mutated=mutated: read(mutated, SMALL), SMALL.paper_bytes)
+        check_read_or_refused(lambda mutated=mutated: read(mutated), LIMITS.paper_bytes)
 
 
 MUTATED_TAR = tar_of({"main.tex": TEX, "b.sty": b"\\def\\x{y}", "long" * 40 + ".tex": b"z"}, link("l", "m"))
@@ -317,14 +325,15 @@ def test_damaged_header_within_a_bulk_tar_is_an_error_and_not_the_end(tmp_path):
     path.write_bytes(raw)
     items = []
     with pytest.raises(BadInput):
-        items.extend(iter_bulk_items(path))
+        items.extend(Shard(path).iter_members())
     assert items == [] or items[0].key == "arxiv:1706.03762"
-    iterator = iter_bulk_items(path)
+    iterator = Shard(path).iter_members()
     assert next(iterator).key == "arxiv:1706.03762"
 
 
+@changed_limits(packed_bytes=60)
 def test_bulk_member_above_the_limit_fails_alone(tmp_path):
-    items = list(open_source(str(bulk(tmp_path)), limits=replace(LIMITS, packed_bytes=60)))
+    items = list(open_source(str(bulk(tmp_path))))
     assert len(items) == 3
     with pytest.raises(LimitReached):
         items[0].load()
@@ -332,7 +341,7 @@ def test_bulk_member_above_the_limit_fails_alone(tmp_path):
 
 def test_bulk_papers_get_their_metadata(tmp_path):
     known = {"1706.03762": ArxivMetadata("1706.03762", title="Attention", fields=("cs.CL", "cs.LG"))}
-    paper = next(iter_bulk_items(bulk(tmp_path), look_up=known.get)).load()
+    paper = next(Shard(bulk(tmp_path), known.get).iter_members()).load()
     assert (paper.title, paper.fields) == ("Attention", ["cs.CL", "cs.LG"])
 
 
@@ -351,6 +360,7 @@ def test_digest_covers_the_metadata_that_was_used(tmp_path, source):
     assert first == same and len({none, first, other}) == 3
 
 
+@small_limits
 def test_gzipped_tar_is_unpacked_no_further_than_the_limit(tmp_path, monkeypatch):
     path = tmp_path / "bomb.tar.gz"
     path.write_bytes(gz(tar_of({"1706.00001.gz": gz(TEX), "1706.00002.gz": gz(TEX), "a.dat": bytes(20_000_000)})))
@@ -362,12 +372,12 @@ def test_gzipped_tar_is_unpacked_no_further_than_the_limit(tmp_path, monkeypatch
         return unpacked
 
     monkeypatch.setattr("eqkin.sources.eprints.open_gzip", counted)
-    assert is_bulk_tar(path, SMALL)
-    iterator = iter_bulk_items(path, limits=SMALL)
+    assert is_bulk_tar(path)
+    iterator = Shard(path).iter_members()
     assert "a=b" in next(iterator).load().text
     with pytest.raises(LimitReached):
         list(iterator)
-    assert pulled and all(stream.n_pulled <= SMALL.archive_bytes + 65_536 for stream in pulled)
+    assert pulled and all(stream.n_pulled <= LIMITS.archive_bytes + 65_536 for stream in pulled)
 
 
 def test_gzipped_bulk_tar_is_read(tmp_path):

@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,12 +5,13 @@ from hypothesis import strategies as st
 from eqkin.errors import BadInput, LimitReached
 from eqkin.limits import LIMITS
 from eqkin.sources.project import choose_main_file, read_project
+from tests.limits import changed_limits
 from tests.sources.builders import LONG, check_paper, check_read_or_refused, repeat, squeezed
 
 
-def read(files, limits=LIMITS, **options):
+def read(files, **options):
     raw = {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
-    return read_project(raw, key="k", origin="paper", limits=limits, **options)
+    return read_project(raw, key="k", origin="paper", **options)
 
 
 def document(body, preamble=""):
@@ -117,11 +116,12 @@ def test_include_cycles_are_cut():
     assert len(paper.notes) == 2
 
 
+@changed_limits(file_bytes=100_000)
 def test_doubling_includes_stop_at_the_size_limit():
     files = {f"f{i}.tex": rf"\input{{f{i + 1}}}\input{{f{i + 1}}}" for i in range(20)}
     files |= {"main.tex": document(r"\input{f0}"), "f20.tex": "x" * 1000}
     with pytest.raises(LimitReached):
-        read(files, replace(LIMITS, file_bytes=100_000))
+        read(files)
 
 
 def test_doubling_includes_of_nothing_stop_at_the_number_limit():
@@ -240,10 +240,10 @@ PIECES = st.sampled_from(
         st.sampled_from(["a.tex", "b.tex", "c.tex", "a.sty", "a.bib", "b.bbl"]), st.lists(PIECES, max_size=12)
     )
 )
+@changed_limits(includes=200, file_bytes=100_000)
 def test_arbitrary_project_gives_a_sound_paper_or_an_eqkin_error(files):
-    limits = replace(LIMITS, includes=200, paper_bytes=100_000)
     texts = {name: "".join(pieces) for name, pieces in files.items()}
-    check_read_or_refused(lambda: read(texts, limits), limits.paper_bytes)
+    check_read_or_refused(lambda: read(texts), LIMITS.file_bytes)
 
 
 CITING = [r"\cite", r"\citecite", "cite", r"\cite{", r"\cite[", r"\bibliography{"]

@@ -2,15 +2,14 @@ import os
 import pickle
 import random
 import zipfile
-from dataclasses import replace
 
 import pytest
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
-from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.paper import hash_paper
 from eqkin.sources.readers import FolderFiles
+from tests.limits import changed_limits
 from tests.sources.builders import TEX, gz, tar_of
 
 
@@ -123,10 +122,11 @@ def test_damaged_bulk_tar_in_a_folder_does_not_end_the_walk(tmp_path):
     assert items[-1].key.endswith("z.md")
 
 
+@changed_limits(file_bytes=100)
 def test_unreadable_documents_fail_alone(tmp_path):
     write(tmp_path, {"bad.ipynb": "not json", "long.md": "x" * 500, "long.tex": "x" * 500, "ok.md": "fine"})
     outcomes = {}
-    for item in open_source(str(tmp_path), limits=replace(LIMITS, file_bytes=100)):
+    for item in open_source(str(tmp_path)):
         try:
             outcomes[item.key.rpartition("/")[2]] = item.load().text
         except EqkinError as error:
@@ -141,8 +141,8 @@ def test_unreadable_documents_fail_alone(tmp_path):
 def test_python_files_and_notebooks_have_their_own_limits(tmp_path, name, content, cap):
     write(tmp_path, {name: content})
     next(open_source(str(tmp_path / name))).load()
-    (item,) = open_source(str(tmp_path / name), limits=replace(LIMITS, **{cap: 200}))
-    with pytest.raises(LimitReached):
+    (item,) = open_source(str(tmp_path / name))
+    with changed_limits(**{cap: 200}), pytest.raises(LimitReached):
         item.load()
 
 

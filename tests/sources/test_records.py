@@ -2,15 +2,14 @@ import gzip
 import json
 import os
 import pickle
-from dataclasses import replace
 
 import orjson
 import pytest
 import zstandard
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.limits import LIMITS
 from eqkin.sources import open_source
+from tests.limits import changed_limits
 
 RECORD = {
     "doc_id": "abc",
@@ -105,9 +104,10 @@ def test_line_number_is_not_mistaken_for_the_name_of_a_record(tmp_path):
     assert len({item.key for item in open_source(write(tmp_path, "a.jsonl", raw))}) == 2
 
 
+@changed_limits(line_bytes=1_000)
 def test_overlong_line_fails_alone(tmp_path):
     raw = b'{"doc_id": "a", "latex": "x"}\n' + b"y" * 5_000 + b'\n{"doc_id": "b", "latex": "x"}\n' + b"z" * 5_000
-    items = list(open_source(write(tmp_path, "a.jsonl", raw), limits=replace(LIMITS, line_bytes=1_000)))
+    items = list(open_source(write(tmp_path, "a.jsonl", raw)))
     assert [item.key for item in items if item.key.startswith("record")] == ["record:a", "record:b"]
     with pytest.raises(LimitReached):
         items[1].load()
@@ -115,10 +115,11 @@ def test_overlong_line_fails_alone(tmp_path):
         items[3].load()
 
 
+@changed_limits(line_bytes=10_000)
 def test_endless_line_stops_the_file(tmp_path):
     path = write(tmp_path, "a.jsonl.zst", zstandard.compress(b"y" * 3_000_000))
     with pytest.raises(LimitReached):
-        list(open_source(path, limits=replace(LIMITS, line_bytes=10_000)))
+        list(open_source(path))
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
@@ -138,10 +139,11 @@ def test_deeply_nested_json_fails_alone(tmp_path):
         item.load()
 
 
+@changed_limits(line_bytes=200_000)
 def test_compressed_file_that_unpacks_to_far_more_than_text_stops(tmp_path):
     raw = zstandard.compress(b'{"id": "a", "latex": "x"}\n') + zstandard.compress(b"\n" * 4_000_000)
     read = []
     with pytest.raises(LimitReached, match="unpacks to more than"):
-        for item in open_source(write(tmp_path, "a.jsonl.zst", raw), limits=replace(LIMITS, line_bytes=200_000)):
+        for item in open_source(write(tmp_path, "a.jsonl.zst", raw)):
             read.append(item.key)
     assert len(read) == 1

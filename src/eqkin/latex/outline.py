@@ -21,7 +21,7 @@ from eqkin.latex.rows import extract_row, split_rows
 from eqkin.latex.scan import Scanner, strip_comments
 from eqkin.latex.structural import MacroChange, expand_alias, expand_environment_commands, expand_structural
 from eqkin.latex.titles import TitlePage, clean_heading, read_heading, read_title_page
-from eqkin.limits import LIMITS, Limits
+from eqkin.limits import LIMITS
 
 _BEGIN_DOCUMENT, _END_DOCUMENT = "\\begin{document}", "\\end{document}"
 _HEADING_LEVELS = dict(part=0, chapter=1, section=2, subsection=3, subsubsection=4, paragraph=5, subparagraph=6)
@@ -109,7 +109,6 @@ def parse(
     *,
     rows: bool = False,
     inline: bool = False,
-    limits: Limits = LIMITS,
 ) -> Document:
     """Read a LaTeX document (or a text that looks like one) with its local styles and bibliographies.
 
@@ -140,9 +139,9 @@ def parse(
     body, changes = expand_structural(body, table, environments, [(at, m) for at, m in changes if at >= 0])
     document.about = read_title_page(text, table)
     counter = EquationCounter.for_document(text[:begin] + style if begin >= 0 else None)
-    _fill_document(document, body, changes, counter, rows, limits)
+    _fill_document(document, body, changes, counter, rows)
     if inline:
-        _add_inline_formulas(document, limits)
+        _add_inline_formulas(document)
     return document
 
 
@@ -216,7 +215,7 @@ def _remove_definitions(text: str, definitions: list[Definition], begin: int) ->
 
 
 def _fill_document(
-    document: Document, body: str, changes: list[MacroChange], counter: EquationCounter, rows: bool, limits: Limits
+    document: Document, body: str, changes: list[MacroChange], counter: EquationCounter, rows: bool
 ) -> None:
     """Add the sections and equations of `body` to the document."""
     sections, tables = document.sections, document.macros
@@ -239,7 +238,7 @@ def _fill_document(
         display = _read_display(environment, inner, counter)
         if display is None:
             continue
-        if len(document.equations) >= limits.equations_per_paper:
+        if len(document.equations) >= LIMITS.equations_per_paper:
             document.truncated = True
             break
         before = changed
@@ -248,7 +247,7 @@ def _fill_document(
         if changed > before:  # a new table only if the definitions change what a name means
             table = dict(tables[-1])
             if any([_define(macro, table) for _, macro in changes[before:changed]]):
-                if len(tables) >= limits.macro_tables:
+                if len(tables) >= LIMITS.macro_tables:
                     tables.pop()
                 tables.append(table)
         pieces.append(EQUATION_MARK)
@@ -296,7 +295,7 @@ def _read_display(environment: str, inner: str, counter: EquationCounter) -> lis
     return found
 
 
-def _add_inline_formulas(document: Document, limits: Limits) -> None:
+def _add_inline_formulas(document: Document) -> None:
     """Add the inline formulas that are statements or large, each text once."""
     seen: set[str] = set()
     for number, section in enumerate(document.sections):
@@ -304,7 +303,7 @@ def _add_inline_formulas(document: Document, limits: Limits) -> None:
             body = strip_trailing(match[0].strip("$").removeprefix("\\(").removesuffix("\\)").strip())[0]
             if body in seen or not is_worth_indexing(body):
                 continue
-            if len(document.equations) >= limits.equations_per_paper:
+            if len(document.equations) >= LIMITS.equations_per_paper:
                 document.truncated = True
                 return
             seen.add(body)

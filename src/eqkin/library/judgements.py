@@ -26,7 +26,7 @@ from eqkin.library.database import (
     OWN_JUDGEMENT_FILES,
     translate_sqlite_errors,
 )
-from eqkin.limits import LIMITS, Limits, check_cancelled
+from eqkin.limits import LIMITS, check_cancelled
 from eqkin.storage import delete_unused_files, format_checked_json, hash_file, load_checked_json, write_file
 from eqkin.storage.segments import has_hash
 
@@ -80,9 +80,8 @@ class EvaluationQuery:
 class LocalJudgements:
     """The judgements of the library in `folder`."""
 
-    def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
+    def __init__(self, folder: Path) -> None:
         self.path: Path = folder / JUDGEMENTS_NAME
-        self._limits = limits
         self._seal_path = folder / JUDGEMENTS_SEAL_NAME
 
     def add(self, judgement: Judgement) -> Judgement:
@@ -95,19 +94,17 @@ class LocalJudgements:
         """
         if not judgement.equation or not (judgement.latex or judgement.mathml or judgement.words):
             raise BadInput("a judgement needs an equation and the query it answers")
-        if judgement.size > self._limits.judgement_chars:
-            raise LimitReached(f"a judgement has more than {self._limits.judgement_chars:,} characters")
-        if len(judgement.keywords) > self._limits.judgement_keywords:
-            raise LimitReached(f"a judgement has more than {self._limits.judgement_keywords} keywords")
+        if judgement.size > LIMITS.judgement_chars:
+            raise LimitReached(f"a judgement has more than {LIMITS.judgement_chars:,} characters")
+        if len(judgement.keywords) > LIMITS.judgement_keywords:
+            raise LimitReached(f"a judgement has more than {LIMITS.judgement_keywords} keywords")
         stamped = replace(judgement, time=datetime.now(UTC).isoformat(timespec="milliseconds"))
         with self._lock() as connection:
             connection.execute(_SCHEMA)
-            if connection.execute("SELECT count(*) FROM judgements").fetchone()[0] >= self._limits.web_judgements:
-                raise LimitReached(f"{self._limits.web_judgements:,} judgements are stored, which is the limit")
-            if self.path.stat().st_size >= self._limits.judgements_bytes:
-                raise LimitReached(
-                    f"{self._limits.judgements_bytes:,} bytes of judgements are stored, which is the limit"
-                )
+            if connection.execute("SELECT count(*) FROM judgements").fetchone()[0] >= LIMITS.web_judgements:
+                raise LimitReached(f"{LIMITS.web_judgements:,} judgements are stored, which is the limit")
+            if self.path.stat().st_size >= LIMITS.judgements_bytes:
+                raise LimitReached(f"{LIMITS.judgements_bytes:,} bytes of judgements are stored, which is the limit")
             texts = (stamped.latex, stamped.mathml, stamped.words, stamped.equation)
             row = (*texts, stamped.relevant, orjson.dumps(stamped.keywords).decode(), stamped.time)
             connection.execute(

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import orjson
 from py_mini_racer import MiniRacer
 
-from eqkin.limits import LIMITS, Limits
+from eqkin.limits import LIMITS
 from eqkin.mathml.converter import LIMIT_ERRORS, PARSER_SCRIPTS, load_scripts, start_engine
 from eqkin.trees.forest import Forest
 from eqkin.trees.operators import FORM_KINDS, OperatorForest
@@ -36,8 +36,7 @@ _UNPARSED = OperatorForest(
 class OperatorParser:
     """Parses presentation trees. Not safe to share between threads."""
 
-    def __init__(self, limits: Limits = LIMITS) -> None:
-        self._limits = limits
+    def __init__(self) -> None:
         self._engine: MiniRacer | None = None
         self._finish: Callable[[], object] = lambda: None
 
@@ -72,12 +71,12 @@ class OperatorParser:
         """Call a function of the scripts with JSON; a call that reaches a limit raises one of `LIMIT_ERRORS`."""
         if self._engine is None:
             self._engine, self._finish = start_engine(
-                self, load_scripts(*PARSER_SCRIPTS, "matching", "explain"), self._limits
+                self, load_scripts(*PARSER_SCRIPTS, "matching", "explain"), LIMITS
             )
         try:  # one evaluation is one round trip to the engine's thread; calling a function object would be three
             # A buffer that nothing in the engine refers to is freed, even while Python reads it.
             code = f"globalThis.answer = {function}({orjson.dumps(payload.decode()).decode()})"
-            return self._engine.eval(code, timeout_sec=self._limits.parse_seconds)
+            return self._engine.eval(code, timeout_sec=LIMITS.parse_seconds)
         except LIMIT_ERRORS:
             self._engine = None
             self._finish()

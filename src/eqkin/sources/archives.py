@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.limits import LIMITS, Limits
+from eqkin.limits import LIMITS
 from eqkin.sources.files import ByteStream
 
 _BLOCK_BYTES = 512
@@ -61,13 +61,12 @@ class TarReader:
     """Iterates over the members of a forward-only stream; `read` gives the data of the current one.
 
     Raises `BadInput` where a header is damaged or the data ends within a member, `LimitReached` where a header is
-    larger than `limits.member_header_bytes`. After the iteration `complete` says whether there was an end mark.
+    larger than `LIMITS.member_header_bytes`. After the iteration `complete` says whether there was an end mark.
     """
 
-    def __init__(self, stream: ByteStream, limits: Limits = LIMITS) -> None:
+    def __init__(self, stream: ByteStream) -> None:
         self.complete = False
         self._stream = stream
-        self._limits = limits
         self._left = 0
 
     def read(self, size: int) -> bytes:
@@ -92,7 +91,7 @@ class TarReader:
         """Return the next member with what its extended headers say; None at the end."""
         long_name = ""
         pax: dict[str, str] = {}
-        budget = self._limits.member_header_bytes
+        budget = LIMITS.member_header_bytes
         while True:
             info = self._read_header()
             if info is None:
@@ -173,7 +172,7 @@ def normalize_member_path(name: str) -> str | None:
     return normal
 
 
-def iter_zip_members(raw: bytes, name: str, limits: Limits = LIMITS) -> Iterator[ZipMember]:
+def iter_zip_members(raw: bytes, name: str) -> Iterator[ZipMember]:
     """Yield the files of a zip with a function that reads each, never more than the size it declares.
 
     Raises `BadInput` for a damaged zip, `LimitReached` if its directory alone is too large.
@@ -181,8 +180,8 @@ def iter_zip_members(raw: bytes, name: str, limits: Limits = LIMITS) -> Iterator
     end = _find_zip_end_record(raw)
     if end < 0 or len(raw) < end + _ZIP_END_BYTES:
         raise BadInput(f"{name}: is a truncated zip file")
-    if _has_more_members(raw, end, limits.paper_members):
-        raise LimitReached(f"{name}: has more than {limits.paper_members:,} members")
+    if _has_more_members(raw, end, LIMITS.paper_members):
+        raise LimitReached(f"{name}: has more than {LIMITS.paper_members:,} members")
     try:
         archive = zipfile.ZipFile(io.BytesIO(raw))
     except _ZIP_ERRORS as error:

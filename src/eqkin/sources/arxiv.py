@@ -26,7 +26,7 @@ from defusedxml import DefusedXmlException  # type: ignore[import-untyped]
 from defusedxml.ElementTree import fromstring  # type: ignore[import-untyped]
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
-from eqkin.limits import LIMITS, Limits
+from eqkin.limits import LIMITS
 from eqkin.sources.arxiv_ids import ArxivId, parse_arxiv_id
 from eqkin.sources.eprints import read_eprint
 from eqkin.sources.files import get_cache_folder, lock_file, make_cache_folder, open_regular, read_capped
@@ -73,12 +73,11 @@ class ArxivClient:
     max_age: float = 30 * 86_400.0  # seconds after which a paper without a version is downloaded again
     is_offline: bool = False  # use only what is in the cache
     sleep: Callable[[float], None] = time.sleep
-    limits: Limits = LIMITS
 
     def fetch_source(self, arxiv_id: ArxivId) -> Path:
         """Return the file with the e-print as arXiv sends it; raises what `download` does."""
         address = f"{self.eprint.rstrip('/')}/{arxiv_id.full}"
-        return self._fetch_cached(arxiv_id.full, address, "source", self.limits.download_bytes, arxiv_id.version > 0)
+        return self._fetch_cached(arxiv_id.full, address, "source", LIMITS.download_bytes, arxiv_id.version > 0)
 
     def fetch_metadata(self, arxiv_id: ArxivId) -> ArxivMetadata:
         """Return title, authors, categories and abstract; raise `BadInput` if arXiv does not know the paper."""
@@ -259,7 +258,7 @@ def load_arxiv_paper(arxiv_id: ArxivId, client: ArxivClient) -> Paper:
     origin = f"https://arxiv.org/abs/{arxiv_id.full}"
     try:
         with open_regular(path) as file:
-            paper = read_eprint(file, arxiv_id.key, origin, client.limits)
+            paper = read_eprint(file, arxiv_id.key, origin)
     except BadInput:
         path.unlink(missing_ok=True)  # perhaps damaged on its way: the next try downloads it again
         raise

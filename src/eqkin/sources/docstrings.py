@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from eqkin.errors import BadInput, EqkinError
-from eqkin.limits import LIMITS, Limits
+from eqkin.limits import LIMITS
 from eqkin.sources.files import display_path, read_capped
 from eqkin.sources.markdown import MarkdownConverter
 from eqkin.sources.paper import Paper, SourceItem, hash_parts, make_failed_item
@@ -23,7 +23,7 @@ _MATH = re.compile(rb"\.\. math::|:math:`|\$\$|\\begin\{")
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 
 
-def iter_package_items(name: str, limits: Limits = LIMITS) -> Iterator[SourceItem]:
+def iter_package_items(name: str) -> Iterator[SourceItem]:
     """Return the modules of the installed package or module `name` (`scipy`, `scipy.stats`) that have math.
 
     Raises `BadInput` if there is no such package, or it has no Python source.
@@ -33,7 +33,7 @@ def iter_package_items(name: str, limits: Limits = LIMITS) -> Iterator[SourceIte
     roots = _find_locations(name)
     if not roots:
         raise BadInput(f"python:{name}: no such package with Python source is installed here")
-    return _iter_module_items(name, roots, limits)
+    return _iter_module_items(name, roots)
 
 
 def _find_locations(name: str) -> list[Path]:
@@ -53,19 +53,19 @@ def _find_locations(name: str) -> list[Path]:
     return found or [root.with_suffix(".py") for root in roots if rest and root.with_suffix(".py").is_file()]
 
 
-def _iter_module_items(name: str, roots: list[Path], limits: Limits) -> Iterator[SourceItem]:
+def _iter_module_items(name: str, roots: list[Path]) -> Iterator[SourceItem]:
     for root in roots:
         for path in _iter_python_files(root):
             parts = path.relative_to(root).with_suffix("").parts if path != root else ()
             module = ".".join([name, *(parts[:-1] if parts[-1:] == ("__init__",) else parts)])
             key = f"python:{module}"
             try:
-                raw = read_capped(path, limits.document_bytes)
+                raw = read_capped(path, LIMITS.document_bytes)
             except EqkinError as error:
                 yield make_failed_item(key, display_path(path), error)
                 continue
             if _MATH.search(raw):
-                load = partial(_load_module, str(path), module, limits)
+                load = partial(_load_module, str(path), module)
                 yield SourceItem(key, display_path(path), load, hash_parts(raw))
 
 
@@ -78,8 +78,8 @@ def _iter_python_files(root: Path) -> Iterator[Path]:
         yield from (Path(folder, file) for file in sorted(files) if file.endswith(".py"))
 
 
-def _load_module(path: str, module: str, limits: Limits) -> Paper:
-    paper = read_module(read_capped(path, limits.python_bytes), f"python:{module}", display_path(path), module)
+def _load_module(path: str, module: str) -> Paper:
+    paper = read_module(read_capped(path, LIMITS.python_bytes), f"python:{module}", display_path(path), module)
     paper.group = "python:" + module.split(".")[0]
     return paper
 

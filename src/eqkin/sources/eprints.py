@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 import os
+import posixpath
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
-from eqkin.limits import LIMITS, Limits
+from eqkin.limits import LIMITS
 from eqkin.sources.archives import TarReader, iter_zip_members, normalize_member_path
 from eqkin.sources.arxiv_ids import parse_arxiv_id, parse_file_name
 from eqkin.sources.files import (
@@ -32,43 +34,84 @@ from eqkin.sources.project import read_project
 MetadataLookup = Callable[[str], ArxivMetadata | None]
 
 _READABLE = "a gzipped or plain .tex file, a tar (also gzipped) or a zip of one paper's files"
-_NON_TEXT_SUFFIXES = tuple(
+_NON_TEXT_SUFFIXES = frozenset(
     (
         ".pdf .png .jpg .jpeg .gif .eps .ps .epsf .epsi .svg .bmp .tif .tiff .webp .mp4 .avi .mov .mpg .mp3 .wav .csv "
         ".dat .npy .npz .mat .h5 .hdf5 .pkl .xls .xlsx .doc .docx .ppt .pptx .ttf .otf .pfb .tfm .vf .afm .aux .log "
         ".toc .lof .lot .out .dvi .blg .fls .synctex .exe .so .o .class .jar .py .m .c .cpp .nb .ipynb .bst"
     ).split()
 )
-_NESTED_SUFFIXES = (".tar", ".tgz", ".gz", ".zip", ".bz2", ".xz", ".z", ".7z", ".rar")
+_NESTED_SUFFIXES = frozenset((".tar", ".tgz", ".gz", ".zip", ".bz2", ".xz", ".z", ".7z", ".rar"))
 _BULK_SAMPLE_MEMBERS = 20  # looked at to distinguish a bulk tar from one paper's tar
 _MAX_BULK_RATIO = 4  # a gzipped bulk tar may unpack to this many times its size: its members are compressed already
 _MAX_GZIP_LAYERS = 3  # around one paper
 _MAX_NOTES = 100
 
 
-@dataclass
-class UnpackedEprint:
-    """Files of one paper that may be text, by their path in the archive, and notes on what was left out."""
+class _TextFiles:
+    """Files of one paper that may be text, by their path in its archive, and notes on what was left out."""
 
-    files: dict[str, bytes] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    def __init__(self, name: str) -> None:
+        self.files: dict[str, bytes] = {}
+        self.notes: list[str] = []
+        self._name = name
+        self._n_members = 0
+        self._n_bytes = 0
+
+    def add(self, name: str, size: int, refused: str, read: Callable[[], bytes]) -> None:
+        """Read a member and keep it if it may be text; raise `LimitReached` at the limits."""
+        self._n_members += 1
+        if self._n_members > LIMITS.paper_members:
+            raise LimitReached(f"{self._name}: has more than {LIMITS.paper_members:,} members")
+        path = normalize_member_path(name)
+        if refused or path is None:
+            self._add_note(f"member {name!r} {f'is a {refused}' if refused else 'leads out of the archive'}: not read")
+            return
+        suffix = posixpath.splitext(path)[1].lower()
+        if suffix in _NESTED_SUFFIXES:
+            self._add_note(f"member {name!r} is an archive within the archive: not read")
+        if suffix in _NESTED_SUFFIXES or suffix in _NON_TEXT_SUFFIXES:
+            return
+        self._n_bytes += size
+        if size > LIMITS.file_bytes or self._n_bytes > LIMITS.paper_bytes:
+            raise LimitReached(f"{self._name}: text files unpack to more than {LIMITS.paper_bytes:,} bytes")
+        raw = read()
+        if detect_kind(raw[:HEAD_BYTES]) in ("text", "empty"):
+            self.files[path] = raw
+        elif suffix in (".tex", ".sty", ".bbl", ".bib", ".cls"):
+            self._add_note(f"member {path!r} is not text: not read")
+
+    def _add_note(self, note: str) -> None:
+        if len(self.notes) < _MAX_NOTES:
+            self.notes.append(note)
 
 
-def unpack_eprint(source: BinaryIO, name: str, limits: Limits = LIMITS) -> UnpackedEprint:
+def _unpack_eprint(source: BinaryIO, name: str) -> _TextFiles:
     """Return the text files of one e-print in any of its forms.
 
     Raises `BadInput` if it holds no TeX or is damaged, `LimitReached` if it unpacks to too much.
     """
-    stream = ByteStream(source, name)
+    stream, unpacked = ByteStream(source, name), _TextFiles(name)
     for _ in range(_MAX_GZIP_LAYERS):
         kind = detect_kind(stream.peek(HEAD_BYTES))
         if kind == "tar":
-            return _unpack_tar(stream, limits)
+            bounded = ByteStream(stream, name, LIMITS.archive_bytes)
+            reader = TarReader(bounded)
+            for entry in reader:
+                if entry.refused or not entry.is_dir:
+                    unpacked.add(entry.name, entry.size, entry.refused, partial(reader.read, entry.size))
+            bounded.drain()
+            if not reader.complete:
+                unpacked.notes.append("the tar has no end mark: it may be truncated")
+            return unpacked
         if kind == "zip":
-            return _unpack_zip(stream, limits)
+            for member in iter_zip_members(stream.read_rest(LIMITS.packed_bytes), name):
+                unpacked.add(*member)
+            return unpacked
         if kind == "text":
             stem = name.rpartition("/")[2].split("!")[-1].removesuffix(".gz").removesuffix(".tex")
-            return UnpackedEprint({f"{stem or 'main'}.tex": stream.read_rest(limits.file_bytes)})
+            unpacked.files[f"{stem or 'main'}.tex"] = stream.read_rest(LIMITS.file_bytes)
+            return unpacked
         if kind in ("pdf", "postscript"):
             raise BadInput(f"{name}: {'PDF' if kind == 'pdf' else 'PostScript'} only, without its LaTeX source")
         if kind == "empty":
@@ -76,122 +119,56 @@ def unpack_eprint(source: BinaryIO, name: str, limits: Limits = LIMITS) -> Unpac
         if kind != "gzip":
             what = "unknown binary data" if kind == "binary" else f"a {kind} file"
             raise BadInput(f"{name}: is {what}; what can be read is {_READABLE}")
-        stream = open_gzip(stream, limits.archive_bytes)
+        stream = open_gzip(stream, LIMITS.archive_bytes)
     raise LimitReached(f"{name}: is compressed more than {_MAX_GZIP_LAYERS - 1} times over")
 
 
-class _TextFileCollector:
-    """Keeps members that may be text, within the limits, and notes what was refused."""
+def read_eprint(source: BinaryIO | bytes | str, key: str, origin: str, metadata: ArxivMetadata | None = None) -> Paper:
+    """Return the paper in one e-print, given as an open file, its content or its path.
 
-    def __init__(self, name: str, limits: Limits) -> None:
-        self.unpacked = UnpackedEprint()
-        self._name = name
-        self._limits = limits
-        self._n_members = 0
-        self._n_bytes = 0
-
-    def accept(self, name: str, size: int, refused: str) -> str | None:
-        """Return the path to keep a member under, or None to leave it out; raise `LimitReached` at the limits."""
-        self._n_members += 1
-        if self._n_members > self._limits.paper_members:
-            raise LimitReached(f"{self._name}: has more than {self._limits.paper_members:,} members")
-        path = normalize_member_path(name)
-        if refused:
-            reason = f"is a {refused}"
-        elif path is None:
-            reason = "leads out of the archive"
-        else:
-            reason = "is an archive within the archive" if path.lower().endswith(_NESTED_SUFFIXES) else ""
-        if reason or path is None:
-            self._add_note(f"member {name!r} {reason}: not read")
-            return None
-        if path.lower().endswith(_NON_TEXT_SUFFIXES):
-            return None
-        self._n_bytes += size
-        if size > self._limits.file_bytes or self._n_bytes > self._limits.paper_bytes:
-            raise LimitReached(f"{self._name}: text files unpack to more than {self._limits.paper_bytes:,} bytes")
-        return path
-
-    def _add_note(self, note: str) -> None:
-        if len(self.unpacked.notes) < _MAX_NOTES:
-            self.unpacked.notes.append(note)
-
-    def add(self, path: str, raw: bytes) -> None:
-        """Add a member's content if its first bytes are text."""
-        if detect_kind(raw[:HEAD_BYTES]) in ("text", "empty"):
-            self.unpacked.files[path] = raw
-        elif path.lower().endswith((".tex", ".sty", ".bbl", ".bib", ".cls")):
-            self._add_note(f"member {path!r} is not text: not read")
-
-
-def _unpack_tar(stream: ByteStream, limits: Limits) -> UnpackedEprint:
-    collector = _TextFileCollector(stream.name, limits)
-    bounded = ByteStream(stream, stream.name, limits.archive_bytes)
-    reader = TarReader(bounded, limits)
-    for entry in reader:
-        if entry.is_dir and not entry.refused:
-            continue
-        path = collector.accept(entry.name, entry.size, entry.refused)
-        if path is not None:
-            collector.add(path, reader.read(entry.size))
-    bounded.drain()
-    if not reader.complete:
-        collector.unpacked.notes.append("the tar has no end mark: it may be truncated")
-    return collector.unpacked
-
-
-def _unpack_zip(stream: ByteStream, limits: Limits) -> UnpackedEprint:
-    collector = _TextFileCollector(stream.name, limits)
-    raw = stream.read_rest(limits.packed_bytes)
-    for name, size, refused, read in iter_zip_members(raw, stream.name, limits):
-        path = collector.accept(name, size, refused)
-        if path is not None:
-            collector.add(path, read())
-    return collector.unpacked
-
-
-def read_eprint(
-    source: BinaryIO, key: str, origin: str, limits: Limits = LIMITS, metadata: ArxivMetadata | None = None
-) -> Paper:
-    """Return the paper in one e-print; raise `BadInput` or `LimitReached` as `unpack_eprint` and `read_project` do."""
-    unpacked = unpack_eprint(source, origin, limits)
-    paper = read_project(unpacked.files, key=key, origin=origin, limits=limits)
+    Raises `BadInput` or `LimitReached` if it cannot be read.
+    """
+    if isinstance(source, bytes):
+        source = io.BytesIO(source)
+    elif isinstance(source, str):
+        source = open_regular(source)
+    with source:
+        unpacked = _unpack_eprint(source, origin)
+    paper = read_project(unpacked.files, key=key, origin=origin)
     paper.notes[:0] = unpacked.notes
     if key.startswith("arxiv:") and (arxiv_id := parse_arxiv_id(key)):
         paper.year = paper.year or arxiv_id.year
     return apply_metadata(paper, metadata) if metadata else paper
 
 
-def make_eprint_item(path: Path, limits: Limits = LIMITS, look_up: MetadataLookup | None = None) -> SourceItem:
+def make_eprint_item(path: Path, look_up: MetadataLookup | None = None) -> SourceItem:
     """Return an item for one e-print file; a file named after an arXiv identifier gets that identifier's key."""
-    arxiv_id = parse_file_name(path.name)
-    key = arxiv_id.key if arxiv_id else make_file_key(path)
+    return _make_item(str(path), path.name, display_path(path), make_file_key(path), hash_source_file(path), look_up)
+
+
+def _make_item(
+    source: bytes | str, name: str, origin: str, key: str, digest: str, look_up: MetadataLookup | None
+) -> SourceItem:
+    arxiv_id = parse_file_name(name)
+    key = arxiv_id.key if arxiv_id else key
     metadata = look_up(arxiv_id.base) if look_up and arxiv_id else None
-    load = partial(_load_eprint_file, str(path), key, limits, metadata)
-    return SourceItem(key, display_path(path), load, add_metadata_to_digest(hash_source_file(path), metadata))
+    load = partial(read_eprint, source, key, origin, metadata)
+    size = len(source) if isinstance(source, bytes) else 0
+    return SourceItem(key, origin, load, add_metadata_to_digest(digest, metadata), size)
 
 
-def _load_eprint_file(path: str, key: str, limits: Limits, metadata: ArxivMetadata | None) -> Paper:
-    with open_regular(path) as file:
-        return read_eprint(file, key, display_path(path), limits, metadata)
-
-
-def _load_member(raw: bytes, key: str, origin: str, limits: Limits, metadata: ArxivMetadata | None) -> Paper:
-    return read_eprint(io.BytesIO(raw), key, origin, limits, metadata)
-
-
-def is_bulk_tar(path: Path, limits: Limits = LIMITS) -> bool:
+def is_bulk_tar(path: Path) -> bool:
     """Return whether a file is a tar (plain or gzipped) of many e-prints rather than of one paper's files.
 
     Its first members decide: e-prints are compressed, or PDF files or archives named after arXiv identifiers.
     """
     with open_regular(path) as file:
-        stream = _open_outer_tar(file, path, limits.archive_bytes)
+        stream = _open_outer_tar(file, path, LIMITS.archive_bytes)
         if stream is None:
             return False
         n_seen = n_eprints = 0
-        reader = TarReader(stream, limits)
-        try:
+        reader = TarReader(stream)
+        with suppress(BadInput, LimitReached):  # the members before the damage decide
             for entry in reader:
                 if entry.is_dir or entry.refused:
                     continue
@@ -200,8 +177,6 @@ def is_bulk_tar(path: Path, limits: Limits = LIMITS) -> bool:
                 n_eprints += detect_kind(reader.read(HEAD_BYTES)) == "gzip" or is_named
                 if n_seen == _BULK_SAMPLE_MEMBERS:
                     break
-        except (BadInput, LimitReached):
-            pass  # the members before the damage decide
     return n_seen > 0 and n_eprints * 2 > n_seen
 
 
@@ -221,7 +196,6 @@ class Shard:
     """A bulk tar, not opened yet: small enough to be sent to another process, which must see the same path."""
 
     path: Path
-    limits: Limits = LIMITS
     look_up: MetadataLookup | None = None
     in_folder: bool = False  # damage is an item that fails, as everywhere in a folder
 
@@ -234,13 +208,41 @@ class Shard:
                 raise
             yield self.make_failed_item(error)
 
-    def iter_members(self, on_skip: SkipCallback | None = None) -> Iterator[SourceItem]:
-        """Yield its e-prints, see `iter_bulk_items`."""
-        return iter_bulk_items(self.path, self.limits, self.look_up, on_skip)
-
     def make_failed_item(self, error: EqkinError) -> SourceItem:
         """Return an item for the part that could not be read."""
         return make_failed_item(make_file_key(self.path), display_path(self.path), error)
+
+    def iter_members(self, on_skip: SkipCallback | None = None) -> Iterator[SourceItem]:
+        """Yield its e-prints, in order, each with its compressed bytes.
+
+        PDF members go to `on_skip`. Raises `BadInput` where the tar is damaged and `LimitReached` where a gzipped one
+        unpacks to far more than a tar of compressed members can, after all members before that.
+        """
+        name = display_path(self.path)
+        with open_regular(self.path) as file:
+            limit = max(LIMITS.archive_bytes, _MAX_BULK_RATIO * os.fstat(file.fileno()).st_size)
+            stream = _open_outer_tar(file, self.path, limit)
+            if stream is None:
+                raise BadInput(f"{name}: is not a tar of e-prints")
+            reader = TarReader(stream)
+            for entry in reader:
+                if entry.is_dir:
+                    continue
+                origin, key = f"{name}!{entry.name}", f"{make_file_key(self.path)}!{entry.name}"
+                head = b"" if entry.refused else reader.read(HEAD_BYTES)
+                skipped = entry.refused or ("PDF only" if detect_kind(head) == "pdf" else "")
+                if skipped:
+                    if on_skip is not None:
+                        on_skip(origin, skipped)
+                elif entry.size > LIMITS.packed_bytes:
+                    error = LimitReached(f"{origin}: is larger than {LIMITS.packed_bytes:,} bytes")
+                    arxiv_id = parse_file_name(entry.name)
+                    yield make_failed_item(arxiv_id.key if arxiv_id else key, origin, error)
+                else:
+                    raw = head + reader.read(entry.size)
+                    yield _make_item(raw, entry.name, origin, key, hash_parts(raw), self.look_up)
+            if not reader.complete:
+                raise BadInput(f"{name}: is truncated (no end mark); the members before the end were read")
 
 
 def expand_shards(parts: Iterator[SourceItem | Shard], on_skip: SkipCallback | None) -> Iterator[SourceItem]:
@@ -250,41 +252,3 @@ def expand_shards(parts: Iterator[SourceItem | Shard], on_skip: SkipCallback | N
             yield from part.iter_items(on_skip)
         else:
             yield part
-
-
-def iter_bulk_items(
-    path: Path, limits: Limits = LIMITS, look_up: MetadataLookup | None = None, on_skip: SkipCallback | None = None
-) -> Iterator[SourceItem]:
-    """Yield the e-prints of a bulk tar, in order, each with its compressed bytes.
-
-    PDF members go to `on_skip`. Raises `BadInput` where the tar is damaged and `LimitReached` where a gzipped one
-    unpacks to far more than a tar of compressed members can, after all members before that.
-    """
-    with open_regular(path) as file:
-        limit = max(limits.archive_bytes, _MAX_BULK_RATIO * os.fstat(file.fileno()).st_size)
-        stream = _open_outer_tar(file, path, limit)
-        if stream is None:
-            raise BadInput(f"{display_path(path)}: is not a tar of e-prints")
-        reader = TarReader(stream, limits)
-        for entry in reader:
-            if entry.is_dir:
-                continue
-            origin = f"{display_path(path)}!{entry.name}"
-            head = b"" if entry.refused else reader.read(HEAD_BYTES)
-            skipped = entry.refused or ("PDF only" if detect_kind(head) == "pdf" else "")
-            if skipped:
-                if on_skip is not None:
-                    on_skip(origin, skipped)
-                continue
-            arxiv_id = parse_file_name(entry.name)
-            key = arxiv_id.key if arxiv_id else f"{make_file_key(path)}!{entry.name}"
-            if entry.size > limits.packed_bytes:
-                error = LimitReached(f"{origin}: is larger than {limits.packed_bytes:,} bytes")
-                yield make_failed_item(key, origin, error)
-                continue
-            raw = head + reader.read(entry.size)
-            metadata = look_up(arxiv_id.base) if look_up and arxiv_id else None
-            load = partial(_load_member, raw, key, origin, limits, metadata)
-            yield SourceItem(key, origin, load, add_metadata_to_digest(hash_parts(raw), metadata), len(raw))
-        if not reader.complete:
-            raise BadInput(f"{display_path(path)}: is truncated (no end mark); the members before the end were read")

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.limits import LIMITS, Limits
+from eqkin.limits import LIMITS
 from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.sources.files import (
     TextLine,
@@ -75,16 +75,14 @@ class MetadataSnapshot:
     Args:
         path: the snapshot.
         folder: for the table; the cache folder by default.
-        limits: `line_bytes` bounds one record.
 
     Raises:
         BadInput: the snapshot cannot be read.
         StorageFailed: the look-up table cannot be written.
     """
 
-    def __init__(self, path: Path | str, *, folder: Path | None = None, limits: Limits = LIMITS) -> None:
+    def __init__(self, path: Path | str, *, folder: Path | None = None) -> None:
         self._path = Path(path).resolve()
-        self._limits = limits
         with open_regular(self._path):
             info = self._path.stat()
         name = hash_parts(str(_TABLE_FORMAT), display_path(self._path), str(info.st_size), str(info.st_mtime_ns))
@@ -116,12 +114,12 @@ class MetadataSnapshot:
                 return parse_snapshot_record(orjson.loads(zlib.decompress(row[1])))
             with open_regular(self._path) as file:
                 file.seek(row[0])
-                return parse_snapshot_record(orjson.loads(file.readline(self._limits.line_bytes)))
+                return parse_snapshot_record(orjson.loads(file.readline(LIMITS.line_bytes)))
         except (sqlite3.Error, zlib.error, orjson.JSONDecodeError) as error:
             raise CorruptData(f"{self._table}: the look-up table is damaged ({error}); delete it") from error
 
     def _build_table(self) -> None:
-        rows = _iter_rows(iter_lines(self._path, self._limits.line_bytes), is_compressed(self._path))
+        rows = _iter_rows(iter_lines(self._path, LIMITS.line_bytes), is_compressed(self._path))
         with write_atomically(self._table) as target:
             try:
                 with closing(sqlite3.connect(target)) as table:

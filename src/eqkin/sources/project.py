@@ -15,7 +15,7 @@ from itertools import zip_longest
 import orjson
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.limits import LIMITS, Limits
+from eqkin.limits import LIMITS
 from eqkin.sources.archives import normalize_member_path
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import decode_text, refuse_binary
@@ -75,15 +75,7 @@ _CITE = re.compile(
 _BIB_ENTRY = re.compile(r"^[ \t]*@[ \t]*([A-Za-z]{1,30})\s{0,20}[{(]\s{0,20}([^\s,{}()=\"]{0,300})", re.MULTILINE)
 
 
-def read_project(
-    files: Files,
-    *,
-    key: str,
-    origin: str,
-    main: str | None = None,
-    stray: bool = True,
-    limits: Limits = LIMITS,
-) -> Paper:
+def read_project(files: Files, *, key: str, origin: str, main: str | None = None, stray: bool = True) -> Paper:
     """Return the paper that consists of `files`.
 
     Args:
@@ -92,7 +84,6 @@ def read_project(
         origin: what a person would call it.
         main: path of the main file; chosen among `files` by default.
         stray: use bibliographies that the main file does not name (right for an archive of one paper).
-        limits: bounds on the include depth, the number of includes and the length of the text.
 
     Raises:
         BadInput: there is no TeX in it, or only a withdrawal notice.
@@ -101,7 +92,7 @@ def read_project(
     if main is None:
         main = choose_main_file(files, origin)
     refuse_binary(files[main], origin)
-    expander = IncludeExpander(files, limits)
+    expander = IncludeExpander(files)
     try:
         text = expander.expand(main)
     except LimitReached as error:
@@ -265,21 +256,16 @@ def list_candidate_paths(file: str, folders: tuple[str, ...]) -> list[str]:
 class IncludeExpander:
     r"""Replaces the includes of one paper by the text of the files.
 
-    Args:
-        files: the paper's files by path; nothing else is opened.
-        limits: `LimitReached` is raised above `include_depth`, `includes` and, for the whole text, `file_bytes`.
-
-    After `expand`: `used` are the paths of included files, `loaded` the style files read by `\input`, `preambles` those
-    of included complete documents, `notes` what was missing, refused or cut.
+    Nothing but the paper's files is opened. After `expand`: `used` are the paths of included files, `loaded` the style
+    files read by `\input`, `preambles` those of included complete documents, `notes` what was missing, refused or cut.
     """
 
-    def __init__(self, files: Files, limits: Limits = LIMITS) -> None:
+    def __init__(self, files: Files) -> None:
         self.used: set[str] = set()
         self.loaded: list[str] = []
         self.preambles: list[str] = []
         self.notes: list[str] = []
         self._files = files
-        self._limits = limits
         self._bodies: dict[str, str] = {}  # text of included files, up to where reading stops
         self._pieces: list[str] = []
         self._size = 0
@@ -293,8 +279,8 @@ class IncludeExpander:
 
     def _append(self, piece: str) -> None:
         self._size += sys.getsizeof(piece)  # one character outside of Latin-1 doubles or quadruples it
-        if self._size > self._limits.file_bytes * 11 // 10:
-            raise LimitReached(f"with its includes the paper takes more than {self._limits.file_bytes:,} bytes")
+        if self._size > LIMITS.file_bytes * 11 // 10:
+            raise LimitReached(f"with its includes the paper takes more than {LIMITS.file_bytes:,} bytes")
         self._pieces.append(piece)
 
     def _expand_file(self, path: str, text: str, folder: str, stack: tuple[str, ...]) -> None:
@@ -313,8 +299,8 @@ class IncludeExpander:
 
     def _expand_include(self, include: Include, path: str, folder: str, stack: tuple[str, ...]) -> None:
         self._count += 1
-        if self._count > self._limits.includes:
-            raise LimitReached(f"the paper includes more than {self._limits.includes:,} files")
+        if self._count > LIMITS.includes:
+            raise LimitReached(f"the paper includes more than {LIMITS.includes:,} files")
         own_folder = posixpath.dirname(path)
         if include.folder is not None:
             base = posixpath.join(own_folder if include.relative else self._main_folder, include.folder)
@@ -332,8 +318,8 @@ class IncludeExpander:
             self.loaded.append(found)
         elif found in stack:
             self._add_note(f"include {include.file!r} includes itself: cut")
-        elif len(stack) > self._limits.include_depth:
-            raise LimitReached(f"includes are nested more than {self._limits.include_depth} deep")
+        elif len(stack) > LIMITS.include_depth:
+            raise LimitReached(f"includes are nested more than {LIMITS.include_depth} deep")
         else:
             below = posixpath.normpath(folders[0]) if include.folder is not None else folder
             self._expand_file(found, self._read_body(found), below, (*stack, found))

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from eqkin.atlas import list_articles
 from eqkin.errors import BadInput, EqkinError
-from eqkin.limits import LIMITS, Limits
+from eqkin.limits import LIMITS
 from eqkin.sources.arxiv import ArxivClient, make_arxiv_item
 from eqkin.sources.arxiv_ids import parse_arxiv_id, parse_file_name
 from eqkin.sources.docstrings import iter_package_items, read_module
@@ -94,7 +94,6 @@ _SNIFFED_BYTES = 4096  # of a file whose suffix says nothing
 def open_source(
     spec: str,
     *,
-    limits: Limits = LIMITS,
     metadata: MetadataSnapshot | None = None,
     arxiv: ArxivClient | None = None,
     fetch: bool = False,
@@ -107,7 +106,6 @@ def open_source(
 
     Args:
         spec: `arxiv:ID` or an address of arxiv.org, `python:PACKAGE`, `atlas:`, or a path of a file or folder.
-        limits: bounds on what one paper may cost.
         metadata: where titles, authors and categories of e-prints in files are looked up.
         arxiv: how to download; with the usual settings by default.
         fetch: whether the sources of PDFs and references may be downloaded.
@@ -116,29 +114,26 @@ def open_source(
     Raises:
         BadInput: the source does not exist, or is of a kind that cannot be read.
     """
-    return expand_shards(
-        open_source_shards(spec, limits=limits, metadata=metadata, arxiv=arxiv, fetch=fetch, on_skip=on_skip),
-        on_skip,
-    )
+    parts = open_source_shards(spec, metadata=metadata, arxiv=arxiv, fetch=fetch, on_skip=on_skip)
+    return expand_shards(parts, on_skip)
 
 
 def open_source_shards(
     spec: str,
     *,
-    limits: Limits = LIMITS,
     metadata: MetadataSnapshot | None = None,
     arxiv: ArxivClient | None = None,
     fetch: bool = False,
     on_skip: SkipCallback | None = None,
 ) -> Iterator[SourceItem | Shard]:
     """Return the same as `open_source`, with bulk tars unopened, each a `Shard` that can be read elsewhere."""
-    client = arxiv or ArxivClient(limits=limits)
+    client = arxiv or ArxivClient()
     if spec.lower().startswith("arxiv:") or re.match(r"https?://", spec, re.IGNORECASE):
         return iter([make_arxiv_item(spec, client)])
     if spec == "atlas:":
         return _iter_atlas_items()
     if spec.startswith("python:"):
-        return iter_package_items(spec.removeprefix("python:"), limits)
+        return iter_package_items(spec.removeprefix("python:"))
     if spec.startswith("zotero:"):
         spec = spec.removeprefix("zotero:") or str(Path.home() / ZOTERO_DATABASE)
     try:
@@ -150,7 +145,7 @@ def open_source_shards(
         hint = f"; for the arXiv paper write arxiv:{spec}" if parse_arxiv_id(spec) else ""
         hint = "; the atlas is added as a whole: write atlas:" if spec.startswith("atlas:") else hint
         raise BadInput(f"{display_path(spec)}: no such file or folder{hint}")
-    opener = _FileOpener(limits, metadata.get if metadata else None, replace(client, is_offline=not fetch), on_skip)
+    opener = _FileOpener(metadata.get if metadata else None, replace(client, is_offline=not fetch), on_skip)
     return opener.open_folder(path) if path.is_dir() else opener.open_file(path)
 
 
@@ -158,7 +153,6 @@ def open_source_shards(
 class _FileOpener:
     """Opens files and folders."""
 
-    limits: Limits
     look_up: MetadataLookup | None
     client: ArxivClient  # for PDFs and references
     on_skip: SkipCallback | None
@@ -220,25 +214,25 @@ class _FileOpener:
                 yield from self._open_as(format_name, path, root, in_folder=True)
             except EqkinError as error:
                 yield make_failed_item(make_file_key(path), display_path(path), error)
-        for path in _select_main_files(root, tex, self.limits):
+        for path in _select_main_files(root, tex):
             yield from self._open_as("tex", path, root, in_folder=True)
 
     def _open_as(self, format_name: str, path: Path, root: Path, *, in_folder: bool) -> Iterator[SourceItem | Shard]:
         """Open a file as a document, or as "tex", "records", "archive" (a bulk tar or an e-print) or "eprint"."""
         if format_name == "records":
-            return iter_record_items(path, self.limits)
+            return iter_record_items(path)
         if format_name == "references":
-            return iter_reference_items(path, self.client, self.limits)
+            return iter_reference_items(path, self.client)
         if format_name == "pdf":
             return iter([make_pdf_item(path, self.client)])
-        if format_name == "archive" and is_bulk_tar(path, self.limits):
-            return iter([Shard(path, self.limits, self.look_up, in_folder)])
+        if format_name == "archive" and is_bulk_tar(path):
+            return iter([Shard(path, self.look_up, in_folder)])
         if format_name in ("archive", "eprint"):
-            return iter([make_eprint_item(path, self.limits, self.look_up)])
+            return iter([make_eprint_item(path, self.look_up)])
         key, origin = make_file_key(path), display_path(path)
         if format_name == "tex":  # its digest is known only once all that it includes is loaded
-            return iter([SourceItem(key, origin, partial(load_tex, str(path), str(root), self.limits))])
-        load = partial(load_document, str(path), format_name, self.limits)
+            return iter([SourceItem(key, origin, partial(load_tex, str(path), str(root)))])
+        load = partial(load_document, str(path), format_name)
         return iter([SourceItem(key, origin, load, hash_source_file(path))])
 
 
@@ -278,41 +272,38 @@ def _guess_text_format(head: bytes) -> str | None:
     return "md" if re.search(rb"\$|^#+ |^---\s*$", head, re.MULTILINE) else None
 
 
-def load_document(path: str, format_name: str, limits: Limits) -> Paper:
+def load_document(path: str, format_name: str) -> Paper:
     """Read one file with a reader of `DOCUMENT_READERS`; raises `BadInput` or `LimitReached`."""
-    limit = min(limits.python_bytes if format_name == "python" else limits.document_bytes, limits.file_bytes)
+    limit = min(LIMITS.python_bytes if format_name == "python" else LIMITS.document_bytes, LIMITS.file_bytes)
     raw = read_capped(path, limit)
     if format_name != "docx":
         refuse_binary(raw, display_path(path))
     return DOCUMENT_READERS[format_name](raw, make_file_key(path), display_path(path))
 
 
-def load_tex(path: str, root: str, limits: Limits) -> Paper:
+def load_tex(path: str, root: str) -> Paper:
     """Read the paper whose main file is `path`, with what it includes from under `root`.
 
     Raises `BadInput` or `LimitReached`.
     """
     name = Path(os.path.realpath(path)).relative_to(os.path.realpath(root)).as_posix()
-    files = FolderFiles(Path(root), limits)
+    files = FolderFiles(Path(root))
     if name not in files:
         raise BadInput(f"{display_path(path)}: is gone or not a regular file") from FileNotFoundError(
             errno.ENOENT, path
         )
-    return read_project(
-        files, key=make_file_key(path), origin=display_path(path), main=name, stray=False, limits=limits
-    )
+    return read_project(files, key=make_file_key(path), origin=display_path(path), main=name, stray=False)
 
 
 class FolderFiles(Mapping[str, bytes]):
     """The files under `root` as a mapping from relative path to bytes, read only when looked up.
 
     A file that is missing, not regular, or leads out of `root` (also through a link) is not in it. A file above
-    `limits.file_bytes` raises `LimitReached` when it is looked up.
+    `LIMITS.file_bytes` raises `LimitReached` when it is looked up.
     """
 
-    def __init__(self, root: Path, limits: Limits = LIMITS) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = os.path.realpath(root)
-        self._limits = limits
 
     def _resolve(self, name: object) -> str | None:
         if not isinstance(name, str) or "\0" in name:
@@ -331,7 +322,7 @@ class FolderFiles(Mapping[str, bytes]):
         path = self._resolve(name)
         if path is None:
             raise KeyError(name)
-        return read_capped(path, self._limits.file_bytes)
+        return read_capped(path, LIMITS.file_bytes)
 
     def __iter__(self) -> Iterator[str]:
         for path in walk_folder(Path(self._root)):
@@ -367,10 +358,10 @@ def walk_folder(root: Path, on_skip: SkipCallback | None = None) -> Iterator[Pat
         stack += reversed(below)
 
 
-def _select_main_files(root: Path, paths: list[Path], limits: Limits) -> Iterator[Path]:
+def _select_main_files(root: Path, paths: list[Path]) -> Iterator[Path]:
     """Yield the `.tex` files that no other file includes; of files that include each other the first."""
     by_name = {path.relative_to(root).as_posix(): path for path in paths}
-    includes = {name: _find_included_names(name, path, by_name, limits) for name, path in by_name.items()}
+    includes = {name: _find_included_names(name, path, by_name) for name, path in by_name.items()}
     included = set().union(*includes.values())
     reached: set[str] = set()
     for name in [*(name for name in by_name if name not in included), *by_name]:
@@ -383,10 +374,10 @@ def _select_main_files(root: Path, paths: list[Path], limits: Limits) -> Iterato
             queue += includes[current] - reached
 
 
-def _find_included_names(name: str, path: Path, names: Mapping[str, Path], limits: Limits) -> set[str]:
+def _find_included_names(name: str, path: Path, names: Mapping[str, Path]) -> set[str]:
     """Return those of `names` that the file `name` includes itself."""
     try:
-        text = decode_text(read_capped(path, limits.file_bytes))
+        text = decode_text(read_capped(path, LIMITS.file_bytes))
     except EqkinError:
         return set()  # its own item will fail with the reason
     folders = [posixpath.dirname(name)]  # and those above, up to the root

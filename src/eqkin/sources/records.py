@@ -11,7 +11,7 @@ import orjson
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.latex.titles import find_doi
-from eqkin.limits import LIMITS, Limits
+from eqkin.limits import LIMITS
 from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.sources.files import display_path, iter_lines, make_file_key
 from eqkin.sources.paper import Paper, SourceItem, hash_parts, make_failed_item
@@ -21,16 +21,16 @@ _LOCAL_KEY_FIELDS = ("id", "key")  # identify a record within its file only
 _TEXT_FIELDS = ("latex", "text")
 
 
-def iter_record_items(path: Path, limits: Limits = LIMITS) -> Iterator[SourceItem]:
+def iter_record_items(path: Path) -> Iterator[SourceItem]:
     """Yield the records of a file, each an item with its raw line.
 
     An unreadable line is an item that fails; a damaged file raises `BadInput` after the lines before the damage.
     """
-    for line in iter_lines(path, limits.line_bytes):
+    for line in iter_lines(path, LIMITS.line_bytes):
         origin = f"{display_path(path)}:{line.number}"
         fallback = f"{make_file_key(path)}#line-{line.number}"
         if line.raw is None:
-            error = LimitReached(f"{origin}: the line is longer than {limits.line_bytes:,} bytes")
+            error = LimitReached(f"{origin}: the line is longer than {LIMITS.line_bytes:,} bytes")
             yield make_failed_item(fallback, origin, error)
             continue
         try:

@@ -31,7 +31,7 @@ from bibtexparser.model import Entry
 
 from eqkin.errors import BadInput, EqkinError
 from eqkin.latex.citations import find_arxiv_id
-from eqkin.limits import Limits
+from eqkin.limits import LIMITS
 from eqkin.sources.arxiv import ArxivClient, load_arxiv_paper
 from eqkin.sources.arxiv_ids import ArxivId, parse_arxiv_id, parse_file_name
 from eqkin.sources.files import display_path, make_file_key, read_capped
@@ -75,7 +75,7 @@ class Reference:
         return f"doi:{self.doi.lower()}" if self.doi else f"reference:{hash_parts(self.title, *self.authors)[:16]}"
 
 
-def iter_reference_items(path: Path, client: ArxivClient, limits: Limits) -> Iterator[SourceItem]:
+def iter_reference_items(path: Path, client: ArxivClient) -> Iterator[SourceItem]:
     """Yield the entries of a file of references, known by its suffix.
 
     Raises `BadInput` if it has none that can be read.
@@ -84,7 +84,7 @@ def iter_reference_items(path: Path, client: ArxivClient, limits: Limits) -> Ite
     if path.suffix.lower() == ".sqlite":
         references = _read_zotero(path)
     else:
-        text = decode_text(read_capped(path, limits.document_bytes))
+        text = decode_text(read_capped(path, LIMITS.document_bytes))
         references = _PARSERS[path.suffix.lower()](text, origin)
     found = list(dict.fromkeys(islice(references, MAX_REFERENCES)))
     if not found:
@@ -102,7 +102,7 @@ def make_pdf_item(path: Path, client: ArxivClient) -> SourceItem:
 
 
 def _load_pdf(path: str, client: ArxivClient) -> Paper:
-    reference = read_pdf_reference(path, client.limits)
+    reference = read_pdf_reference(path)
     key = reference.make_key() if reference.arxiv_id else make_file_key(path)
     return load_reference(reference, key, display_path(path), client)
 
@@ -122,7 +122,7 @@ def load_reference(reference: Reference, key: str, origin: str, client: ArxivCli
     return apply_metadata(paper, about)
 
 
-def read_pdf_reference(path: str, limits: Limits) -> Reference:
+def read_pdf_reference(path: str) -> Reference:
     """Find the identifier of a PDF in its file name, its first page or its metadata.
 
     Raises `BadInput` if it is damaged or encrypted, `LimitReached` if it is too large.
@@ -130,7 +130,7 @@ def read_pdf_reference(path: str, limits: Limits) -> Reference:
     import pypdf  # slow, and few sources are PDFs
 
     name = display_path(path)
-    raw = read_capped(path, limits.file_bytes)
+    raw = read_capped(path, LIMITS.file_bytes)
     try:
         reader = pypdf.PdfReader(io.BytesIO(raw))
         if reader.is_encrypted and not reader.decrypt(""):
