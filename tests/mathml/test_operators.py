@@ -1,7 +1,6 @@
 """Operator trees: what formulas say, the same for usual notations of the same thing."""
 
 import time
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -10,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.latex.typed import clean_typed_formula
-from eqkin.limits import LIMITS
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.mathml.operators import OperatorParser, encode_trees
 from eqkin.trees.kernels import find_parents
@@ -18,6 +16,7 @@ from eqkin.trees.mathml import parse_mathml, to_forest
 from eqkin.trees.operator_terms import FIRST_OPERATOR_FAMILY, OPERATOR_TERM_FAMILIES, extract_operator_terms
 from eqkin.trees.operators import FORM_KINDS, UNORDERED, OperatorForest
 from eqkin.trees.terms import TERM_FAMILIES
+from tests.limits import changed_limits
 from tests.trees.strategies import build
 
 # notations of one thing: their canonical operator trees are equal up to the order of commuting operands
@@ -275,9 +274,10 @@ def test_answer_stays_readable_while_the_engine_frees_memory(parser):
         assert bytes(answer) == before
 
 
+@changed_limits(parse_seconds=1e-6)
 def test_tree_that_takes_too_long_becomes_one_node(converter):
     presentation = convert_formulas(converter, ["a + b", r"\frac{c}{d}"]).forest
-    forest = OperatorParser(replace(LIMITS, parse_seconds=1e-6)).parse(presentation)
+    forest = OperatorParser().parse(presentation)
     assert [forest.to_json(0), forest.to_json(1)] == ["p:math", "p:math"]
     assert forest.unparsed.tolist() == [1, 1]
 

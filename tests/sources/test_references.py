@@ -5,7 +5,6 @@ import pypdf
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.arxiv import ArxivClient
 from eqkin.sources.references import read_pdf_reference
@@ -176,7 +175,7 @@ def test_a_folder_keeps_pdfs_and_leaves_bibliographies_and_pdfs_of_sources(tmp_p
 def test_a_damaged_pdf_is_refused_with_a_reason(tmp_path, raw):
     (tmp_path / "a.pdf").write_bytes(raw)
     with pytest.raises(BadInput, match="not a PDF that can be read"):
-        read_pdf_reference(str(tmp_path / "a.pdf"), LIMITS)
+        read_pdf_reference(str(tmp_path / "a.pdf"))
 
 
 def test_an_encrypted_pdf_is_refused(tmp_path):
@@ -185,7 +184,7 @@ def test_an_encrypted_pdf_is_refused(tmp_path):
     writer.encrypt("password", algorithm="RC4-128")
     writer.write(tmp_path / "a.pdf")
     with pytest.raises(BadInput, match="encrypted"):
-        read_pdf_reference(str(tmp_path / "a.pdf"), LIMITS)
+        read_pdf_reference(str(tmp_path / "a.pdf"))
 
 
 @pytest.mark.parametrize("name", ["a.bib", "a.ris", "a.json", "a.sqlite"])
