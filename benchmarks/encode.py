@@ -33,7 +33,7 @@ from eqkin.index.manifest import SETTINGS
 from eqkin.index.vectors import VectorBuffer, normalise
 from eqkin.library.parsing import parse_item
 from eqkin.mathml.operators import parse_operators
-from eqkin.sources import open_source
+from eqkin.sources.readers import open_source
 from eqkin.trees import Forest, ForestBuilder, Vocabulary
 
 _ROWS = 2_048  # rows of a bare matrix product: the number at which they are fastest

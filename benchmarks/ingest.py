@@ -22,13 +22,13 @@ from py_mini_racer import MiniRacer
 
 from benchmarks.encode import sample_trees
 from benchmarks.report import BenchmarkReport, log, time_call
-from eqkin.latex import parse
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
+from eqkin.latex.outline import parse
 from eqkin.library.parsing import parse_item
 from eqkin.limits import LIMITS
 from eqkin.mathml.operators import parse_operators
-from eqkin.sources import open_source
 from eqkin.sources.paper import SourceItem
+from eqkin.sources.readers import open_source
 
 _ROUND_PAPERS = 1_000
 

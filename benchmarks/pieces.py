@@ -18,12 +18,12 @@ from itertools import chain
 import numpy as np
 
 from eqkin.errors import BadInput, EqkinError
-from eqkin.latex import Document, Equation, parse
 from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, MATHML_ENVIRONMENT, is_diagram
 from eqkin.latex.macros import Macro
+from eqkin.latex.outline import Document, Equation, parse
 from eqkin.latex.prose import EQUATION_MARK
-from eqkin.sources import open_source
 from eqkin.sources.paper import Paper
+from eqkin.sources.readers import open_source
 
 _MIN_EQUATIONS = 5  # a piece continues with the next section until it has this many
 _MAX_EQUATIONS = 24  # and is cut within a section if it has more

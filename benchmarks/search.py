@@ -20,7 +20,7 @@ from benchmarks.report import BenchmarkReport, Figure, log, summarise_times, tim
 from eqkin.atlas import list_articles
 from eqkin.cli.options import LibraryFolder
 from eqkin.errors import BadInput, EqkinError
-from eqkin.latex import parse
+from eqkin.latex.outline import parse
 from eqkin.search.engine import SearchEngine
 
 Search = Callable[[str], dict[str, float]]  # a query -> seconds of each stage

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.evaluation.tables import PAPER, ExperimentResult, Table, TableColumn, TableRow
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.library.statistics import compute_statistics, count_characters
 from eqkin.statistics import Score
 from eqkin.training.data import Corpus

@@ -14,7 +14,7 @@ import re
 
 from eqkin.evaluation.context import ExperimentContext
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import count_equations, read_equation_text
 from eqkin.search.engine import SearchEngine
 from eqkin.search.results import Hit

@@ -30,7 +30,7 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.cache import compute_digest
 from eqkin.evaluation.formulas import FormulaSet
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_contents, list_equation_sources, read_sections
 from eqkin.training.data import Corpus
 

@@ -34,7 +34,7 @@ from eqkin.evaluation.formulas import FormulaSet
 from eqkin.evaluation.scores import TIE_SEED, SystemScores, make_differences_table, summarize
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.statistics import Score
 from reproduce.keywords import (
     Flags,

@@ -25,7 +25,7 @@ from eqkin.evaluation.labelled import LabelledSet, score_labels
 from eqkin.evaluation.measures import MIN_RELEVANT_GRADE
 from eqkin.evaluation.scores import COMPLETE_DEPTH, TIE_SEED
 from eqkin.evaluation.tables import Table, TableColumn, TableRow
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.features import WEIGHTS, compute_similarities, extract_features, weight_similarities
 from eqkin.statistics import Score

@@ -4,7 +4,7 @@ from collections import Counter
 from functools import cache
 
 from eqkin.atlas import list_articles, load_equation_groups
-from eqkin.latex import Document, parse
+from eqkin.latex.outline import Document, parse
 from eqkin.library.parsing import convert_document
 
 

@@ -14,8 +14,8 @@ from eqkin import Library
 from eqkin.errors import BadInput, StorageFailed
 from eqkin.library.database import make_sqlite_uri
 from eqkin.library.parsing import parse_item
-from eqkin.sources import open_source
 from eqkin.sources.files import open_regular
+from eqkin.sources.readers import open_source
 from eqkin.storage import write_file
 from eqkin.web.server import open_listener
 

@@ -30,7 +30,7 @@ import zstandard
 from eqkin.api import Library
 from eqkin.atlas import list_articles
 from eqkin.errors import BadInput, EqkinError
-from eqkin.latex import parse
+from eqkin.latex.outline import parse
 from eqkin.latex.typed import clean_typed_formula
 from eqkin.library.parsing import measure_peak_bytes, parse_item
 from eqkin.mathml.converter import Converter
@@ -38,7 +38,7 @@ from eqkin.mathml.formulas import convert_typed_formula
 from eqkin.mathml.operators import parse_operators
 from eqkin.mathml.unicode import to_unicode
 from eqkin.search.engine import SearchEngine
-from eqkin.sources import open_source
+from eqkin.sources.readers import open_source
 from eqkin.trees.mathml import parse_mathml, to_mathml, to_node
 
 Row = tuple[str, int, int, str]  # kind of input, cases, failures, note

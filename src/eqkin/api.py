@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from eqkin.errors import BadInput, StorageFailed
 from eqkin.executor import Executor, LocalExecutor
-from eqkin.library import LibraryFiles
 from eqkin.library.database import (
     DATABASE_NAME,
     FOREST_FOLDER,
@@ -20,20 +19,20 @@ from eqkin.library.database import (
     MANIFEST_NAME,
     LibraryManifest,
 )
-from eqkin.library.files import list_segments
+from eqkin.library.files import LibraryFiles, list_segments
 from eqkin.library.judgements import LocalJudgements
 from eqkin.library.records import export_equations
 from eqkin.storage import WriterLock
 from eqkin.storage.pack import pack_folder, unpack_folder
 
 if TYPE_CHECKING:
-    from eqkin.library import AddReport
+    from eqkin.library.ingest import AddReport
     from eqkin.library.verify import VerificationReport
     from eqkin.search.engine import SearchEngine
     from eqkin.search.local import LocalBackend
     from eqkin.search.names import Completion
     from eqkin.search.results import PaperHit, Results, SearchOptions
-    from eqkin.sources import MetadataSnapshot
+    from eqkin.sources.metadata import MetadataSnapshot
 
 
 class Library(LibraryFiles):
@@ -66,7 +65,7 @@ class Library(LibraryFiles):
         Safe to stop at any moment and to run again: what was committed stays, the rest is done then.
 
         Args:
-            sources: what `eqkin.sources.open_source` takes: paths, `arxiv:ID`, `python:PACKAGE`.
+            sources: what `eqkin.sources.readers.open_source` takes: paths, `arxiv:ID`, `python:PACKAGE`.
             jobs: processes to read with, unless an executor is given.
             executor: runs the parsing, for example `eqkin.backends.ray.RayExecutor`; the result does not depend on it.
             metadata: arXiv's metadata snapshot or its path, for bulk archives.
@@ -88,7 +87,7 @@ class Library(LibraryFiles):
         """
         from eqkin.library.ingest import ingest  # searches do without the readers of all formats, which are many
         from eqkin.library.parsing import FORMULAS
-        from eqkin.sources import MetadataSnapshot
+        from eqkin.sources.metadata import MetadataSnapshot
 
         self.check_converter()
         if formulas not in (None, *FORMULAS):

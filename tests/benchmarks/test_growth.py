@@ -11,10 +11,11 @@ from benchmarks import growth, pieces
 from benchmarks.growth import grow_corpus
 from eqkin.api import Library
 from eqkin.errors import BadInput
-from eqkin.latex import parse
 from eqkin.latex.macros import find_definitions
-from eqkin.sources import MetadataSnapshot, open_source
+from eqkin.latex.outline import parse
+from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.paper import Paper
+from eqkin.sources.readers import open_source
 
 DEFINITIONS = r"""
 \newcommand{\one}{1}

@@ -5,8 +5,8 @@ import pytest
 
 from benchmarks.pieces import LetterPermutation, draw_permutation
 from eqkin.atlas import list_articles
-from eqkin.latex import parse
 from eqkin.latex.environments import to_converter_input
+from eqkin.latex.outline import parse
 from eqkin.mathml.converter import Converter
 from eqkin.mathml.formulas import convert_formulas
 

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from benchmarks.scale_report import BEGIN, END, fit_trend
-from eqkin.sources import open_source
+from eqkin.sources.readers import open_source
 from tests.benchmarks.running import run, run_benchmark
 
 STEPS = ["grow", "add", "index", "serve", "verify", "again", "day"]

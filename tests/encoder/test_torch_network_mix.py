@@ -14,7 +14,7 @@ from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import MixNetwork, SumNetwork, build_network
 from eqkin.errors import CorruptData
 from eqkin.library.parsing import parse_item
-from eqkin.sources import open_source
+from eqkin.sources.readers import open_source
 from eqkin.trees import Vocabulary
 from eqkin.trees.vocabulary import to_dense
 from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random, slow_mix

@@ -2,8 +2,8 @@
 
 import pytest
 
-from eqkin.latex import parse
 from eqkin.latex.citations import find_cited_ids, normalise_arxiv_id
+from eqkin.latex.outline import parse
 
 
 @pytest.mark.parametrize(

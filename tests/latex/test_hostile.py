@@ -2,8 +2,8 @@
 
 import pytest
 
-from eqkin.latex import parse
 from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, simplify_columns, to_converter_input
+from eqkin.latex.outline import parse
 from eqkin.latex.scan import Scanner
 
 UNITS = r"""{ } [ ] $ \ % \begin{ \begin{equation} \begin{array} \begin{array}\begin{array}\end{array} \[ \] \( $$

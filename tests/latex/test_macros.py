@@ -2,9 +2,9 @@
 
 import pytest
 
-from eqkin.latex import parse
 from eqkin.latex.environments import to_converter_input
 from eqkin.latex.macros import Macro, find_definitions, find_macro, pack_macros, unpack_table
+from eqkin.latex.outline import parse
 from eqkin.mathml.converter import Converter
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.trees.mathml import to_mathml, to_node

@@ -4,8 +4,8 @@ import unicodedata
 
 import pytest
 
-from eqkin.latex import parse
 from eqkin.latex.environments import ALIGNED_ENVIRONMENTS, GATHERED_ENVIRONMENTS
+from eqkin.latex.outline import parse
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from tests.limits import changed_limits
 

@@ -4,8 +4,7 @@ from importlib import resources
 
 import pytest
 
-from eqkin.latex import parse
-from eqkin.latex.outline import _END_PATTERNS
+from eqkin.latex.outline import _END_PATTERNS, parse
 
 pack = pytest.importorskip("tree_sitter_language_pack")
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.latex import parse
 from eqkin.latex.numbering import strip_trailing
+from eqkin.latex.outline import parse
 from eqkin.latex.rows import extract_row, split_rows
 
 

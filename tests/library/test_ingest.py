@@ -18,9 +18,11 @@ from eqkin.index.embedding import EmbedFunction, TreeTask
 from eqkin.library.ingest import ShardTask, SkippedFiles, SourceError, describe_parser, fail_task, parse_task
 from eqkin.library.parsing import parse_paper
 from eqkin.limits import LIMITS
-from eqkin.sources import Shard, docstrings, open_source_shards
+from eqkin.sources import docstrings
+from eqkin.sources.eprints import Shard
 from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.paper import Paper
+from eqkin.sources.readers import open_source_shards
 from tests.backends.ray.conftest import write_shard
 from tests.library.conftest import write_article
 

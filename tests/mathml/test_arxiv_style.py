@@ -2,8 +2,8 @@
 
 import pytest
 
-from eqkin.latex import parse
 from eqkin.latex.environments import to_converter_input
+from eqkin.latex.outline import parse
 from eqkin.mathml.formulas import convert_formulas
 
 PREAMBLE = r"""\documentclass[aps,prd,twocolumn]{revtex4}

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from py_mini_racer import MiniRacer
 
-from eqkin.latex import parse
 from eqkin.latex.environments import is_diagram, strip_arguments, to_converter_input
 from eqkin.latex.macros import load_preludes
+from eqkin.latex.outline import parse
 from eqkin.mathml import formulas
 from eqkin.mathml.converter import Converter, get_converter_identity
 from eqkin.mathml.formulas import convert_formulas

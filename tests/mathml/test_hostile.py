@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from eqkin.latex import parse
 from eqkin.latex.environments import to_converter_input
 from eqkin.latex.macros import Macro
+from eqkin.latex.outline import parse
 from eqkin.limits import LIMITS
 from eqkin.mathml.converter import Converter, Failure, start_engine
 from eqkin.mathml.formulas import convert_formulas

@@ -6,8 +6,8 @@ import tarfile
 from collections.abc import Callable
 
 from eqkin.errors import EqkinError
-from eqkin.latex import parse
-from eqkin.sources import Paper
+from eqkin.latex.outline import parse
+from eqkin.sources.paper import Paper
 
 LONG = 300_000  # characters: read in about a second, but in many minutes by code that is quadratic in them
 

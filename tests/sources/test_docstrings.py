@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.sources import open_source
 from eqkin.sources.docstrings import read_module
+from eqkin.sources.readers import open_source
 from tests.limits import changed_limits
 from tests.sources.builders import check_read_or_refused, squeezed
 

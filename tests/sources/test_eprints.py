@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS
-from eqkin.sources import open_source
 from eqkin.sources.archives import iter_zip_members
 from eqkin.sources.eprints import Shard, is_bulk_tar, read_eprint
 from eqkin.sources.files import open_gzip
 from eqkin.sources.metadata import ArxivMetadata, MetadataSnapshot
+from eqkin.sources.readers import open_source
 from tests.limits import changed_limits
 from tests.sources.builders import TEX, check_read_or_refused, gz, link, tar_of
 

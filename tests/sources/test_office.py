@@ -3,9 +3,9 @@ import subprocess
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.latex import parse
+from eqkin.latex.outline import parse
 from eqkin.library.parsing import parse_paper
-from eqkin.sources import open_source
+from eqkin.sources.readers import open_source
 
 pypandoc = pytest.importorskip("pypandoc", reason="pandoc is not installed: pip install 'eqkin[documents]'")
 MARKDOWN = (

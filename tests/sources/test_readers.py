@@ -6,9 +6,8 @@ import zipfile
 import pytest
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
-from eqkin.sources import open_source
 from eqkin.sources.paper import hash_paper
-from eqkin.sources.readers import FolderFiles
+from eqkin.sources.readers import FolderFiles, open_source
 from tests.limits import changed_limits
 from tests.sources.builders import TEX, gz, tar_of
 

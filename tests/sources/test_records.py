@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.sources import open_source
+from eqkin.sources.readers import open_source
 from tests.limits import changed_limits
 
 RECORD = {

@@ -5,8 +5,8 @@ import pypdf
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.sources import open_source
 from eqkin.sources.arxiv import ArxivClient
+from eqkin.sources.readers import open_source
 from eqkin.sources.references import read_pdf_reference
 from tests.sources.builders import TEX, gz, tar_of
 from tests.sources.test_arxiv import server  # noqa: F401

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.atlas import list_articles
-from eqkin.latex import parse
+from eqkin.latex.outline import parse
 from eqkin.library.parsing import convert_document
 from eqkin.limits import LIMITS
 from eqkin.trees import ForestBuilder

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import eqkin.index
-import eqkin.library
-import eqkin.sources
 from eqkin.backends import open_executor
 from eqkin.cli.console import count_noun, emit, print_problems, stop_politely, warn
 from eqkin.cli.options import DEFAULT_JOBS, AsJson, ExecutorName, ExecutorOption, Jobs, LibraryFolder, RayAddress
@@ -23,7 +21,8 @@ if TYPE_CHECKING:
     from eqkin.backends.milvus.push import PushReport
     from eqkin.executor import Executor
     from eqkin.index import UpdateReport
-    from eqkin.library import AddReport
+    from eqkin.library.ingest import AddReport
+    from eqkin.sources.metadata import MetadataSnapshot
 
 DEVICE_THREADS = 6  # prepare trees for a GPU, which embeds faster than one core can read them
 _STAGE_NAMES = {
@@ -114,9 +113,12 @@ def add(
         removed = _remove_papers(library, sources, jobs, index)
         emit({"removed": removed}, as_json, lambda: typer.echo(f"{count_noun(removed, 'paper')} removed"))
         return
+    from eqkin.sources.metadata import MetadataSnapshot
+    from eqkin.sources.readers import open_source
+
     for source in sources:  # a misspelt one is refused before a library is made
-        eqkin.sources.open_source(source)
-    snapshot = eqkin.sources.MetadataSnapshot(metadata) if metadata else None
+        open_source(source)
+    snapshot = MetadataSnapshot(metadata) if metadata else None
     with stop_politely("what was read is kept, run the same command again to continue"):
         with open_executor(engine, jobs, ray_address) as executor:
             opened, start = eqkin.Library.open(library, create=True), time.monotonic()
@@ -160,11 +162,13 @@ def _add_papers(
     library: eqkin.Library,
     sources: list[str],
     executor: Executor,
-    metadata: eqkin.sources.MetadataSnapshot | None,
+    metadata: MetadataSnapshot | None,
     fetch: bool,
     formulas: str | None,
 ) -> AddReport:
-    start, current = time.monotonic(), eqkin.library.AddReport()
+    from eqkin.library.ingest import AddReport
+
+    start, current = time.monotonic(), AddReport()
 
     def describe() -> str:
         equations = sum(current.equations.values())

@@ -40,7 +40,7 @@ from eqkin.evaluation.scores import (
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.systems.registry import SYSTEMS, make_systems
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow, to_markdown, to_rich
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.search.results import make_dataframe
 from eqkin.statistics import Score
 from eqkin.storage import write_file

@@ -39,7 +39,7 @@ from eqkin.evaluation.measures import (
 )
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
-from eqkin.latex import parse
+from eqkin.latex.outline import parse
 from eqkin.library.parsing import convert_document
 from eqkin.search.rerank import compare_within
 from eqkin.statistics import (

@@ -17,7 +17,7 @@ import numpy as np
 
 from eqkin.errors import BadInput, StorageFailed
 from eqkin.index.reader import VectorIndex
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_citations
 from eqkin.library.records import export_equations
 from eqkin.storage import write_file

@@ -9,7 +9,7 @@ from eqkin.index.manifest import INDEX_FOLDER, INDEX_VERSION, REBUILD_HINT, SETT
 from eqkin.index.signs import BinaryCodes
 from eqkin.index.terms import TermIndex
 from eqkin.index.vectors import Floats, Integers, VectorFiles, find_members, find_positions, normalise
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_tree_ids
 from eqkin.limits import check_cancelled
 from eqkin.storage.segments import is_intact

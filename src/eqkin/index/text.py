@@ -29,8 +29,8 @@ from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.index.manifest import INDEX_FOLDER, REBUILD_HINT, IndexManifest, TextEntry
 from eqkin.latex.names import find_names, normalise_name
 from eqkin.latex.prose import to_plain_text
-from eqkin.library import LibraryFiles
 from eqkin.library.database import begin_transaction, open_sqlite, read_varints, translate_sqlite_errors
+from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import PaperText, find_sections, find_trees, list_contents, read_paper_text
 from eqkin.storage import hash_file, write_atomically
 from eqkin.storage.segments import MAX_DEAD_FRACTION, has_hash

@@ -33,7 +33,7 @@ from eqkin.index.manifest import (
 )
 from eqkin.index.term_segments import SEGMENT_SCHEME, TermBuffer, TermCodec, extract_structure, read_trees
 from eqkin.index.vectors import Integers, VectorBuffer, VectorCodec, VectorFiles
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_tree_ids
 from eqkin.storage import WriterLock, delete_unused_files, sync_folder
 from eqkin.storage.segments import SegmentEntry, SegmentSet, cache_hashes

@@ -19,7 +19,7 @@ from eqkin.index.manifest import (
 from eqkin.index.term_segments import SEGMENT_SCHEME, read_trees
 from eqkin.index.text import find_changes, find_problems
 from eqkin.index.vectors import VectorFiles, has_repeats
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_tree_ids
 from eqkin.storage.segments import HASH_CACHE_NAME, SegmentSet, has_hash, is_cache_damaged
 

@@ -15,10 +15,11 @@ from eqkin.library.files import normalise_source
 from eqkin.library.parsing import PARSER_VERSION, ParsedPaper, is_machine_fault, make_failed_paper, parse_item
 from eqkin.library.writer import LibraryWriter
 from eqkin.mathml.converter import check_address_space, get_converter_identity
-from eqkin.sources import MetadataSnapshot, open_source, open_source_shards
 from eqkin.sources.eprints import Shard
 from eqkin.sources.files import display_path
+from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.paper import Paper, SourceItem, make_failed_item
+from eqkin.sources.readers import open_source, open_source_shards
 from eqkin.version import __version__
 
 _BATCH_BYTES = 32_000_000  # of archive members in one task for another machine

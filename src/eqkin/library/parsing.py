@@ -19,10 +19,10 @@ import orjson
 
 from eqkin.errors import EqkinError, LimitReached, StorageFailed
 from eqkin.executor import UNREADABLE, WorkerEnvironmentError
-from eqkin.latex import Document, parse
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.latex.language import detect_language, normalise_language
 from eqkin.latex.macros import pack_macros
+from eqkin.latex.outline import Document, parse
 from eqkin.latex.titles import clean_authors, clean_title
 from eqkin.limits import LIMITS
 from eqkin.mathml import formulas

@@ -21,8 +21,8 @@ from eqkin.errors import BadInput
 from eqkin.latex.macros import find_macro, unpack_table
 from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, extract_context, to_plain_text
 from eqkin.latex.structural import expand_macros
-from eqkin.library import LibraryFiles
 from eqkin.library.database import JOIN_WHOLE, LATEX, PROSE
+from eqkin.library.files import LibraryFiles
 from eqkin.trees.mathml import Node, to_mathml
 
 _CONTEXT_CHARS = 3_000  # characters of LaTeX around an equation that are read as prose

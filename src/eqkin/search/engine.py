@@ -15,7 +15,7 @@ import numpy as np
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.index import load_encoder
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.limits import LIMITS, check_cancelled
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot

@@ -19,8 +19,8 @@ from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.index import TextIndex, VectorIndex
 from eqkin.index.manifest import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
 from eqkin.index.vectors import find_members
-from eqkin.library import LibraryFiles, records
-from eqkin.library.files import TreeNotFound
+from eqkin.library import records
+from eqkin.library.files import LibraryFiles, TreeNotFound
 from eqkin.library.queries import has_equations
 from eqkin.library.records import PaperFacets, select_papers, select_trees
 from eqkin.mathml.converter import get_converter_identity

@@ -74,7 +74,7 @@ def read_draft(source: str, encoder: Encoder) -> QueryPaper:
         BadInput: it cannot be read, or has no equations.
     """
     from eqkin.library.parsing import parse_item  # readers are slow to import, and a search needs none
-    from eqkin.sources import open_source
+    from eqkin.sources.readers import open_source
 
     builder, equations, keys, problems = ForestBuilder(), list[EquationRecord](), set[str](), list[str]()
     for item in open_source(source):

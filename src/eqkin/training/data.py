@@ -20,7 +20,7 @@ import numpy.typing as npt
 import zstandard
 
 from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import read_corpus
 from eqkin.sources.files import ByteStream, open_zstd
 from eqkin.storage import write_stream

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.latex.prose import EQUATION_MARK
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import read_sections
 from eqkin.trees.forest import Array
 

@@ -29,7 +29,7 @@ KILLED = """
 import os, signal, sys
 from eqkin.backends.milvus.connection import MilvusConnection
 from eqkin.backends.milvus.push import PushSettings, push_library
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 folder, uri, model, collection, left = sys.argv[1:]
 left, call = int(left), MilvusConnection.call
 def count(self, method, *given, **named):

@@ -15,8 +15,8 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.backends.ray import RayExecutor
 from eqkin.errors import BadInput
-from eqkin.library import AddReport
-from eqkin.sources import Shard
+from eqkin.library.ingest import AddReport
+from eqkin.sources.eprints import Shard
 from eqkin.sources.paper import SourceItem
 from tests.backends.ray import loads
 from tests.backends.ray.conftest import read_notes, write_shard

@@ -11,7 +11,7 @@ from eqkin.api import Library, verify
 from eqkin.backends.ray import RayExecutor
 from eqkin.encoder.encoder import Encoder
 from eqkin.index import IndexSettings, VectorIndex, update_index
-from eqkin.library import AddReport
+from eqkin.library.ingest import AddReport
 from tests.backends.ray.conftest import write_shard
 from tests.library.conftest import write_article
 

@@ -45,7 +45,7 @@ from eqkin.backends.milvus.rows import PaperRows, build_paper_rows, estimate_siz
 from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy, StorageFailed, Unreachable
 from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
 from eqkin.index.vectors import VectorFiles
-from eqkin.library import LibraryFiles
+from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_contents, list_paper_trees
 from eqkin.library.records import get_paper_page
 from eqkin.version import __version__
