@@ -93,6 +93,9 @@ CREATE INDEX cited_papers ON citations (cited);
 INSERT INTO state VALUES ('generation', '0');
 PRAGMA user_version = 3;
 """
+# columns of papers that are fields of `Paper` and of `ParsedPaper`; lists are stored as JSON
+PAPER_FIELDS = tuple("kind authors year fields lang license abstract notes doi url cite_key".split())
+PARSED_FIELDS = tuple("key origin source digest content title packages macros failure message".split())
 _NEW_COLUMNS = {  # since version 1: name, type, default
     "papers": [(name, "TEXT NOT NULL", "''") for name in ("doi", "url", "cite_key")],
     "equations": [

@@ -109,7 +109,6 @@ def _choose_papers(writer: LibraryWriter, damaged: list[TreesEntry]) -> list[int
 def _load_task(writer: LibraryWriter, number: int, forests: dict[int, Forest]) -> StoredPaper:
     row = writer.connection.execute("SELECT * FROM papers WHERE id = ?", (number,)).fetchone()
     parsed, trees = load_stored_paper(writer.connection, row)
-    parsed.source = row["source"]
 
     def find_tree(tree: int) -> Forest | None:
         for first, forest in forests.items():

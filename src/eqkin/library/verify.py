@@ -24,6 +24,8 @@ from eqkin.library.database import (
     OWN_FILES,
     OWN_JUDGEMENT_FILES,
     OWN_SEGMENTS,
+    PAPER_FIELDS,
+    PARSED_FIELDS,
     PROSE,
     LibraryManifest,
     check_links,
@@ -167,24 +169,10 @@ def _check_papers(
 
 def load_stored_paper(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[ParsedPaper, list[int]]:
     """Build a paper as it was parsed from its rows, without its forest; return it and the numbers of its trees."""
-    paper = Paper(
-        row["key"],
-        "",
-        row["origin"],
-        row["kind"],
-        row["title"],
-        orjson.loads(row["authors"]),
-        row["year"],
-        orjson.loads(row["fields"]),
-        row["lang"],
-        row["license"],
-        row["work"],
-        row["abstract"],
-        row["doi"],
-        row["url"],
-        row["cite_key"],
-        notes=orjson.loads(row["notes"]),
-    )
+    values = {name: row[name] for name in (*PAPER_FIELDS, *PARSED_FIELDS)}
+    values |= {name: orjson.loads(row[name] or "null") for name in ("authors", "fields", "notes", "packages")}
+    about = {name: values[name] for name in (*PAPER_FIELDS, "title")}
+    paper = Paper(row["key"], "", row["origin"], group=row["work"], **about)
     sections = connection.execute(
         f"SELECT id, level, title, {PROSE} AS latex FROM sections s WHERE paper = ? ORDER BY number", (row["id"],)
     ).fetchall()
@@ -198,24 +186,16 @@ def load_stored_paper(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple
         (row["id"],),
     )
     for e in map(dict, rows):
-        e["inline"] = bool(e["inline"])
-        tree = -1 if e["tree"] is None else len(trees)
+        changed = {"section": number_of[e["section"]], "repaired": bool(e["repaired"]), "inline": bool(e["inline"])}
+        changed["tree"] = -1 if e["tree"] is None else len(trees)
         trees += [] if e["tree"] is None else [e["tree"]]
-        changed = {"section": number_of[e["section"]], "repaired": bool(e["repaired"]), "tree": tree}
         equations.append(ParsedEquation(**e | changed))
     cited = connection.execute("SELECT cited FROM citations WHERE paper = ? ORDER BY cited", (row["id"],))
     parsed = ParsedPaper(
-        row["key"],
-        row["origin"],
-        row["digest"],
-        paper,
-        row["title"],
-        None if row["packages"] is None else orjson.loads(row["packages"]),
-        row["macros"],
-        [(s["level"], s["title"], s["latex"]) for s in sections],
-        equations,
-        [key for (key,) in cited],
-        failure=row["failure"],
-        message=row["message"],
+        **{name: values[name] for name in PARSED_FIELDS},
+        paper=paper,
+        sections=[(s["level"], s["title"], s["latex"]) for s in sections],
+        equations=equations,
+        cites=[key for (key,) in cited],
     )
     return parsed, trees

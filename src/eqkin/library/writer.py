@@ -6,7 +6,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -210,13 +210,7 @@ class LibraryWriter:
 
     def _store_paper(self, paper: ParsedPaper, first: int) -> None:
         """Write the rows of a paper; a paper that the database refuses is stored as failed."""
-        refusals = (
-            OverflowError,
-            ValueError,
-            sqlite3.InterfaceError,
-            sqlite3.DataError,
-            sqlite3.ProgrammingError,
-        )
+        refusals = (OverflowError, ValueError, sqlite3.InterfaceError, sqlite3.DataError, sqlite3.ProgrammingError)
         self.connection.execute("SAVEPOINT paper")
         try:
             self._replace_paper(paper, first)
@@ -231,35 +225,11 @@ class LibraryWriter:
         """Replace the rows of a paper by new ones; `first` is the number of its first tree."""
         execute = self.connection.execute
         execute("DELETE FROM papers WHERE key = ?", (parsed.key,))
-        paper = parsed.paper or Paper(parsed.key, "")
-        cursor = execute(
-            "INSERT INTO papers VALUES (NULL" + ", ?" * 22 + ")",
-            (
-                parsed.key,
-                parsed.origin,
-                parsed.source,
-                paper.kind if parsed.paper else "",
-                parsed.digest,
-                parsed.content,
-                parsed.title,
-                _encode_json(paper.authors),
-                paper.year,
-                _encode_json(paper.fields),
-                paper.lang,
-                paper.license,
-                paper.group,
-                paper.abstract,
-                None if parsed.packages is None else _encode_json(parsed.packages),
-                parsed.macros,
-                _encode_json(paper.notes),
-                parsed.failure,
-                parsed.message,
-                paper.doi,
-                paper.url,
-                paper.cite_key,
-            ),
-        )
-        owner = cursor.lastrowid
+        paper = parsed.paper or Paper(parsed.key, "", kind="")
+        values = {name: getattr(paper, name) for name in database.PAPER_FIELDS} | {"work": paper.group}
+        values |= {name: getattr(parsed, name) for name in database.PARSED_FIELDS}
+        texts = {name: _encode_json(value) if isinstance(value, list) else value for name, value in values.items()}
+        owner = execute(_make_insert("papers", texts), texts).lastrowid
         sections = [
             execute(
                 "INSERT INTO sections VALUES (NULL, ?, ?, ?, ?, ?)",
@@ -268,32 +238,15 @@ class LibraryWriter:
             for number, (level, title, prose) in enumerate(parsed.sections)
         ]
         (last,) = execute("SELECT coalesce(max(id), 0) FROM equations").fetchone()
-        self.connection.executemany(
-            "INSERT INTO equations VALUES (?" + ", ?" * 17 + ")",
-            [
-                (
-                    last + 1 + e.number,
-                    owner,
-                    sections[e.section],
-                    e.number,
-                    e.mark,
-                    e.environment,
-                    e.label,
-                    "" if e.spans else e.latex,
-                    e.status,
-                    e.repaired,
-                    e.reason,
-                    e.message,
-                    e.unknown,
-                    None if e.tree < 0 else first + e.tree,
-                    e.printed,
-                    None if e.whole < 0 else last + 1 + e.whole,
-                    e.spans,
-                    e.inline,
-                )
-                for e in parsed.equations
-            ],
-        )
+        equations = [
+            vars(e)
+            | {"id": last + 1 + e.number, "paper": owner, "section": sections[e.section]}
+            | {"latex": "" if e.spans else e.latex, "tree": None if e.tree < 0 else first + e.tree}
+            | {"whole": None if e.whole < 0 else last + 1 + e.whole}
+            for e in parsed.equations
+        ]
+        if equations:
+            self.connection.executemany(_make_insert("equations", equations[0]), equations)
         self.connection.executemany("INSERT INTO citations VALUES (?, ?)", [(owner, cited) for cited in parsed.cites])
 
     def _find_next_tree(self) -> int:
@@ -458,6 +411,11 @@ def _replace_dead_trees(forest: Forest, used: npt.NDArray[np.int64]) -> Forest:
     order = np.full(len(forest), len(used))
     order[used] = np.arange(len(used))
     return builder.build().select(order)
+
+
+def _make_insert(table: str, columns: Iterable[str]) -> str:
+    names = list(columns)
+    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)})"
 
 
 def _encode_json(value: object) -> str:
