@@ -96,8 +96,9 @@ def _vary(title: str, settings: Mapping[str, Any], **changes: str) -> NetworkSet
 
 
 _PAPER: dict[str, Any] = {"triplets": 10_000_000, "fixed": 1_000_000, "negatives": "field"}
-_FRESH = _PAPER | {"fixed": 0}
 _LONG = _PAPER | {"triplets": 20_000_000}  # 20 epochs, as in the paper
+_FRESH = _LONG | {"fixed": 0}
+_SEED = _PAPER | {"seed": 1}
 _SUBSET = _PAPER | {"subset": ML, "triplets": 2_500_000, "fixed": 250_000}
 _EQUAL = {"contexts": "paper", "batch": "256", "learning_rate": "3e-4", "transpositions": "0"}
 _EQUAL_DATA: dict[str, Any] = {"triplets": 1_500_000, "unit": True}
@@ -110,6 +111,8 @@ NETWORKS: dict[str, NetworkSettings] = {
     "no-augmentation": _vary("No augmentation", _PAPER, transpositions="0"),
     "full-fresh": _vary("Full model", _FRESH),
     "no-augmentation-fresh": _vary("No augmentation", _FRESH, transpositions="0"),
+    "full-seed": _vary("Full model", _SEED),
+    "no-augmentation-seed": _vary("No augmentation", _SEED, transpositions="0"),
     "ml": _vary("Full model", _SUBSET),
     "ml-no-augmentation": _vary("No augmentation", _SUBSET, transpositions="0"),
     "full-20": _vary("Full model", _LONG),

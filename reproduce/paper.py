@@ -39,13 +39,17 @@ ATLAS = "atlas"
 VARIANTS = ("full", "no-histogram", "no-masking", "no-augmentation")
 REGIMES = {  # how the full model is trained: networks with and without augmentation
     "1 M triplets in 10 epochs, negatives of the field": ("full", "no-augmentation"),
+    "the same, another seed": ("full-seed", "no-augmentation-seed"),
     "1 M triplets in 20 epochs, negatives of the field": ("full-20", "no-augmentation-20"),
-    "10 M fresh triplets, negatives of the field": ("full-fresh", "no-augmentation-fresh"),
+    "20 M fresh triplets, negatives of the field": ("full-fresh", "no-augmentation-fresh"),
     "5 M fresh triplets, negatives of any field": ("base", "base-no-augmentation"),
     "machine learning only, 250,000 triplets in 10 epochs": ("ml", "ml-no-augmentation"),
 }
 FORMULAS = ("base", "complete-trees", "own-negatives", "citations")
-EQUAL = ("graph", "graph-renamed", "graph-wide", "transformer", "transformer-renamed")  # trained on the same pairs
+EQUAL = (  # trained on the same pairs
+    "graph", "graph-renamed", "graph-wide", "graph-10", "graph-30",
+    "transformer", "transformer-renamed", "transformer-10", "transformer-30",
+)  # fmt: skip
 SIZES = ("paper-10", "paper-30", "base", "eqkin-10", "eqkin-30", "eqkin")
 _LABELLED = [
     TableColumn("accuracy", "accuracy, atlas", "percent", ""),
@@ -79,16 +83,13 @@ class PaperTables:
         return unpack_bits(row["triples"][kind]["correct"], len(self.data.triples[kind]))
 
     def score(self, name: str, kind: str, chosen: Flags | None = None, minus: str = "") -> Score | None:
-        """Compute the share of correct triples of a network, or how much it exceeds that of another one in points."""
+        """Compute the share of correct triples of a network, or how much it exceeds that of another one."""
         correct, triples = self.get_correct(name, kind), self.data.triples.get(kind)
         other = self.get_correct(minus, kind) if minus else None
         if correct is None or triples is None or (minus and other is None):
             return None
-        values = correct.astype(np.float64) if other is None else 100.0 * (correct.astype(np.float64) - other)
-        score = triples.compute_score(values, self.resamples, chosen)
-        if other is None or score.low is None or score.high is None:
-            return score
-        return Score(round(score.value, 1), round(score.low, 1), round(score.high, 1))
+        values = correct.astype(np.float64) - (0 if other is None else other)
+        return triples.compute_score(values, self.resamples, chosen)
 
     def score_all(self, name: str, minus: str = "") -> Cells:
         """Compute the scores of all sets of triples."""
@@ -127,17 +128,18 @@ class PaperTables:
             assert isinstance(score, Score) and isinstance(best, Score)
             cells: Cells = {ML: score}
             if score != best:
-                cells["change"] = Score(round(100 * (score.value - best.value), 1))
+                cells["change"] = Score(score.value - best.value)
             paper.append(TableRow(row.title, cells, PAPER))
         caption = (
             "Share of held-out triples ranked correctly, and labelled equations of the atlas by cosine. Networks: one "
-            "seed, 1 M fixed triplets of half of the works, 10 epochs, negatives of the anchor's field. "
-            "Brackets: 95 %, bootstrap over works, or labels. The paper's rows are of its own machine-learning papers."
+            "seed (another one: third table), 1 M fixed triplets of half of the works, 10 epochs, negatives of the "
+            "anchor's field. Brackets: 95 %, bootstrap over works, or labels. The paper's rows are of its own "
+            "machine-learning papers."
         )
         rows = [self.make_row(name, minus="full") for name in VARIANTS]
         for name in ("ml", "ml-no-augmentation"):
             rows.append(self.make_row(name, "trained on machine learning only, 250,000 triplets", minus="ml"))
-        columns = [*_TRIPLES, TableColumn("change", "points, machine learning only", "number", ""), *_LABELLED]
+        columns = [*_TRIPLES, TableColumn("change", "change, machine learning only", "percent", ""), *_LABELLED]
         tables = [Table("ablation", "Ablation", columns, [row for row in rows if row] + paper, caption)]
         return ExperimentResult(
             "ablation", "Ablation", [*tables, self._make_kinds(), self._make_augmentation()], facts=self.describe()
@@ -154,7 +156,7 @@ class PaperTables:
             for key, flags in chosen.items()
         ]
         rows = []
-        for name in (*VARIANTS, "full-fresh", "no-augmentation-fresh", "base", "base-no-augmentation"):
+        for name in (*VARIANTS, *(name for title in list(REGIMES)[2:5] for name in REGIMES[title])):
             cells = {key: self.score(name, "field", flags) for key, flags in chosen.items()}
             note = next((title for title, names in REGIMES.items() if name in names), "")
             found: Cells = {key: score for key, score in cells.items() if score is not None}
@@ -172,25 +174,25 @@ class PaperTables:
             for key in ("accuracy", "labelled_ranking"):
                 one, other = self.get_labelled(without).get(key), self.get_labelled(name).get(key)
                 if isinstance(one, Score) and isinstance(other, Score):
-                    cells[key] = Score(round(100 * (one.value - other.value), 1))
+                    cells[key] = Score(one.value - other.value)
             found: Cells = {key: score for key, score in cells.items() if score is not None}
             rows += [TableRow(title, found)] if found else []
         columns = [
             TableColumn("full", "full model, negatives of the field", "percent", ""),
-            *(TableColumn(kind, f"without: {title}", "number", "") for kind, title in TRIPLE_SETS.items()),
-            TableColumn("none", "without: no identifier in common", "number", ""),
-            *(TableColumn(one.key, f"without: {one.title}", "number", "") for one in _LABELLED),
+            *(TableColumn(kind, f"without: {title}", "percent", "") for kind, title in TRIPLE_SETS.items()),
+            TableColumn("none", "without: no identifier in common", "percent", ""),
+            *(TableColumn(one.key, f"without: {one.title}", "percent", "") for one in _LABELLED),
         ]
         caption = (
-            "Each row is one way of training; columns with \"without\" are points more or less without augmentation. "
-            "Labelled differences have no interval."
-        )  # fmt: skip
+            "Each row is one way of training; columns with 'without' are percentage points more or less without "
+            "augmentation. Labelled differences have no interval."
+        )
         return Table("augmentation", "Without augmentation", columns, rows, caption)
 
     def make_formulas(self) -> ExperimentResult:
         """Make the table of what the printed formulas change, and citations."""
         rows = [row for name in FORMULAS if (row := self.make_row(name, minus="base", kind="any")) is not None]
-        columns = [*_TRIPLES, TableColumn("change", "points, negatives of any field", "number", ""), *_LABELLED]
+        columns = [*_TRIPLES, TableColumn("change", "change, negatives of any field", "percent", ""), *_LABELLED]
         caption = "5 M fresh triplets, negatives of any field, one seed each."
         table = Table("formulas", "As the formulas say", columns, rows, caption)
         edges = [self.data.train.citations, self.data.held_out.citations]
