@@ -9,7 +9,6 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 import typer
 
 import eqkin
@@ -118,14 +117,14 @@ def _load_recipe(name: str, resumed: Path | None, group: ProcessGroup) -> Recipe
     from eqkin.training.checkpoint import load_checkpoint
     from eqkin.training.config import Recipe, get_recipe
 
-    def load_saved() -> bytes:
+    def load_saved() -> dict[str, Any] | None:
         saved = load_checkpoint(resumed) if resumed else None
         if resumed and saved is None:
             warn(f"nothing is saved in {resumed}: starting from the beginning")
-        return orjson.dumps(saved.facts["recipe"]) if saved else b""
+        return saved.facts["recipe"] if saved else None
 
     saved_recipe = group.broadcast(load_saved)
-    return Recipe.from_dict(orjson.loads(saved_recipe)) if saved_recipe else get_recipe(name)
+    return Recipe.from_dict(saved_recipe) if saved_recipe else get_recipe(name)
 
 
 class _StopOnSignal:

@@ -22,7 +22,7 @@ from safetensors import numpy as safetensors
 
 from eqkin.encoder.architecture import SUM, Architecture, compute_weight_shapes
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.storage import write_file
+from eqkin.storage import read_file, write_file
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
 
 FORMAT = "eqkin-model"
@@ -111,12 +111,10 @@ def _compute_sha256(content: bytes) -> str:
 
 
 def _read_file(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise CorruptData(f"{path}: missing") from error
-    except OSError as error:
-        raise StorageFailed(f"{path}: could not be read ({error.strerror or error})") from error
+    content = read_file(path)
+    if content is None:
+        raise CorruptData(f"{path}: missing")
+    return content
 
 
 def _read_description(path: Path) -> dict[str, Any]:

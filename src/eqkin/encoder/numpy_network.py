@@ -40,38 +40,38 @@ class NumpyNetwork:
     chunk_nodes = 512  # nodes that pass through the layers together: few enough to stay in the cache
 
     def __init__(self, model: Model) -> None:
-        self._vocabulary, self._width = model.vocabulary, model.architecture.width
-        self._is_mix = model.architecture.kind == MIX
+        self._vocabulary, self.width = model.vocabulary, model.architecture.width
+        self.is_mix = model.architecture.kind == MIX
         weights = {name: array.astype(np.float64) for name, array in model.weights.items()}
-        self._first, self._first_bias = _to_float32(weights["first.weight"].T), weights["first.bias"]
-        self._alpha = weights["first.alpha"]
-        self._positions = np.empty((0, self._width), np.float32)
-        soft_norm = 1.0 if self._is_mix else weights["soft_norm.mean"] + weights["soft_norm.deviation"]
-        self._output = _to_float32(weights["output.weight"].T / soft_norm)
-        self._output_bias = _to_float32(weights["output.bias"] / soft_norm)
-        summing = np.zeros((_NEIGHBOURS, self._width), np.float32)  # coefficients of "sum"
+        self.first, self.first_bias = _to_float32(weights["first.weight"].T), weights["first.bias"]
+        self.alpha = weights["first.alpha"]
+        self._positions = np.empty((0, self.width), np.float32)
+        soft_norm = 1.0 if self.is_mix else weights["soft_norm.mean"] + weights["soft_norm.deviation"]
+        self.output = _to_float32(weights["output.weight"].T / soft_norm)
+        self.output_bias = _to_float32(weights["output.bias"] / soft_norm)
+        summing = np.zeros((_NEIGHBOURS, self.width), np.float32)  # coefficients of "sum"
         summing[[cpu_kernels.PARENT, cpu_kernels.CHILDREN]] = 1
-        self._layers = [] if self._is_mix else [_Layer(summing, None, np.zeros(self._width, np.float32))]
+        self.layers = [] if self.is_mix else [_Layer(summing, None, np.zeros(self.width, np.float32))]
         for layer in range(model.architecture.layers):
             weight, coefficients = weights[f"layers.{layer}.weight"], summing
-            if self._is_mix:  # the node's own coefficients are folded into the weights and the other coefficients
+            if self.is_mix:  # the node's own coefficients are folded into the weights and the other coefficients
                 own, *others = weights[f"layers.{layer}.mix"]
                 own = np.where(np.abs(own) < _MIN_COEFFICIENT, _MIN_COEFFICIENT, own)
-                scale, bias = fold_norm(weights, layer)
+                scale, bias = _fold_norm(weights, layer)
                 coefficients, weight = _to_float32(np.array(others) / own), weight * own * scale[:, None]
             else:
                 bias = weights[f"layers.{layer}.bias"]
                 if layer in model.architecture.normalised:
-                    scale, shift = fold_norm(weights, layer)
+                    scale, shift = _fold_norm(weights, layer)
                     weight, bias = weight * scale, bias + weight @ shift
-            self._layers.append(_Layer(coefficients, _to_float32(weight.T), _to_float32(bias)))
+            self.layers.append(_Layer(coefficients, _to_float32(weight.T), _to_float32(bias)))
 
     def embed(self, forest: Forest) -> Floats:
         """Return the embeddings of all trees, (trees, dimensions); those of "mix" have length 1."""
-        width, is_mix, positions = self._width, self._is_mix, self._get_positions(forest)
+        width, is_mix, positions = self.width, self.is_mix, self._get_positions(forest)
         slots, ends = self._vocabulary.assign_slots(forest)
         strings = np.empty((len(ends), width), np.float32)
-        cpu_kernels.embed_strings(self._first, slots, ends, strings)
+        cpu_kernels.embed_strings(self.first, slots, ends, strings)
         tag, attribute, text, n_children = (
             column.astype(np.int64) for column in (forest.tag, forest.attribute, forest.text, forest.n_children)
         )
@@ -88,14 +88,14 @@ class NumpyNetwork:
             nodes, mixed, products = buffers[0, : count + 1], buffers[1, :count], buffers[2, :count]
             nodes[count] = 0
             cpu_kernels.embed_nodes(strings, tag[span], attribute[span], text[span], positions, *shape, lowest, nodes)
-            for coefficients, weight, bias in self._layers:
+            for coefficients, weight, bias in self.layers:
                 cpu_kernels.mix_neighbours(nodes, coefficients, *shape, is_mix, mixed)
                 results = mixed if weight is None else np.matmul(mixed, weight, out=products)
                 cpu_kernels.rectify(results, bias, *shape, is_mix, nodes)
             cpu_kernels.pool_trees(nodes, offsets, pooled[trees])
         if is_mix:
             np.sqrt(pooled[:, width:] + np.float32(SQUARE_EPSILON), out=pooled[:, width:])
-        embeddings: Floats = pooled[:, : len(self._output)] @ self._output + self._output_bias
+        embeddings: Floats = pooled[:, : len(self.output)] @ self.output + self.output_bias
         if is_mix:
             embeddings /= np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), _MIN_LENGTH)
         return embeddings
@@ -104,8 +104,8 @@ class NumpyNetwork:
         """Return alpha E(p) + b of the first layer for as many positions as the forest has siblings."""
         most, positions = int(forest.n_children.max(initial=1)), self._positions
         if most > len(positions):  # another thread may replace the attribute by a shorter table
-            sinusoids = compute_sinusoids(max(_MIN_POSITIONS, 2 * most), self._width)
-            positions = self._positions = _to_float32(self._alpha * sinusoids + self._first_bias)
+            sinusoids = compute_sinusoids(max(_MIN_POSITIONS, 2 * most), self.width)
+            positions = self._positions = _to_float32(self.alpha * sinusoids + self.first_bias)
         return positions
 
 
@@ -113,7 +113,7 @@ def _to_float32(array: npt.NDArray[np.float64]) -> Floats:
     return np.ascontiguousarray(array, np.float32)
 
 
-def fold_norm(weights: Mapping[str, npt.NDArray[Any]], layer: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+def _fold_norm(weights: Mapping[str, npt.NDArray[Any]], layer: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return the scale and the shift that are equivalent to the batch normalisation of a layer."""
     norm = {name: weights[f"layers.{layer}.norm.{name}"] for name in ("weight", "bias", "mean", "variance")}
     scale = norm["weight"] / np.sqrt(norm["variance"] + NORM_EPSILON)

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.encoder.architecture import FEATURES, MIX, SQUARE_EPSILON
+from eqkin.encoder.architecture import FEATURES, SQUARE_EPSILON
+from eqkin.encoder.cpu_kernels import CHILDREN, LEFT, PARENT, RIGHT
 from eqkin.encoder.model import Model
-from eqkin.encoder.numpy_network import fold_norm
+from eqkin.encoder.numpy_network import NumpyNetwork
 from eqkin.errors import BadInput
 from eqkin.storage import write_file
 from eqkin.trees import Forest, Vocabulary
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto
 
 OPSET, IR_VERSION = 18, 10
+_ONE = np.array([1])
 INDEX_INPUTS = ("position", "parent", "left", "right", "tree")
 
 
@@ -57,14 +59,12 @@ def export_onnx(model: Model, path: Path) -> None:
         import onnx
     except ImportError as error:
         raise BadInput("exporting to ONNX needs the package onnx: pip install 'eqkin[onnx]'") from error
-    graph = _GraphBuilder(model)
-    graph.build()
-    node_axis, tree_axis = "nodes", "trees"
     helper, float_type, int_type = onnx.helper, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
-    inputs = [helper.make_tensor_value_info("features", float_type, [node_axis, FEATURES])]
-    inputs += [helper.make_tensor_value_info(name, int_type, [node_axis]) for name in INDEX_INPUTS]
-    shape: list[str | int | None] = [tree_axis, model.architecture.dimensions]
-    outputs = [helper.make_tensor_value_info("embeddings", float_type, shape)]
+    inputs = [helper.make_tensor_value_info("features", float_type, ["nodes", FEATURES])]
+    inputs += [helper.make_tensor_value_info(name, int_type, ["nodes"]) for name in INDEX_INPUTS]
+    outputs = [helper.make_tensor_value_info("embeddings", float_type, ["trees", model.architecture.dimensions])]
+    graph = _GraphBuilder()
+    graph.add_network(NumpyNetwork(model))
     made = helper.make_graph(graph.nodes, "eqkin", inputs, outputs, graph.constants)
     proto = helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)
     helper.set_model_props(proto, {"vocabulary": model.vocabulary.to_json(), "digest": model.digest})
@@ -75,125 +75,78 @@ def export_onnx(model: Model, path: Path) -> None:
 class _GraphBuilder:
     """Collects the nodes of a graph; every method returns the name of its result."""
 
-    def __init__(self, model: Model) -> None:
-        self.shape, self.weights = model.architecture, model.weights
+    def __init__(self) -> None:
         self.nodes: list[NodeProto] = []
         self.constants: list[TensorProto] = []
 
-    def build(self) -> None:
-        """Add the whole network."""
-        x = self.add("Add", self.multiply("features", self.weights["first.weight"].T), self.give_positions())
-        x = self.add("Add", x, self.hold(self.weights["first.bias"]))
-        is_mix = self.shape.kind == MIX
-        x = self.add("Relu", x if is_mix else self.sum_neighbours(x))
-        for layer in range(self.shape.layers):
-            x = self.mix_layer(x, layer) if is_mix else self.sum_layer(x, layer)
-        counts = self.scatter(self.expand_ones("tree"), "tree", "trees")
-        mean = self.add("Div", self.scatter(x, "tree", "trees"), counts)
+    def add_network(self, network: NumpyNetwork) -> None:
+        """Add the layers of a network as `NumpyNetwork` computes them, with norms folded into the weights."""
+        add, is_mix, width = self.add, network.is_mix, network.width
+        rates = np.repeat(10_000.0 ** (-np.arange(0, width, 2) / width), 2)[:width]
+        phases = np.arange(width) % 2 * np.pi / 2  # of cosines, which are shifted sines
+        angles = add("Add", add("Mul", self.add_column(add("Cast", "position", to=1)), rates), phases)
+        positions = add("Add", add("Mul", add("Sin", angles), network.alpha), network.first_bias)
+        x = add("Add", add("MatMul", "features", network.first), positions)
+        x = add("Relu", x) if is_mix else x
+        count = add("Shape", "parent")
+        ones = add("Expand", np.float32(1), add("Concat", count, _ONE, axis=0))
+        trees = add("Add", add("ReduceMax", "tree", keepdims=1), _ONE)
+        n_children = self.sum_children(ones, 1, count)
+        has_parent = add("Cast", add("Less", self.add_column("parent"), count), to=1)
+        terms = ones if is_mix else add("Add", add("Add", ones, n_children), has_parent)
+        for coefficients, weight, bias in network.layers:
+            children = self.sum_children(x, width, count)
+            neighbours = {CHILDREN: add("Div", children, add("Max", n_children, np.float32(1))) if is_mix else children}
+            padded = add("Concat", x, np.zeros((1, width)), axis=0)  # a missing neighbour is a row of zeros
+            for kind, name in ((PARENT, "parent"), (LEFT, "left"), (RIGHT, "right")):
+                neighbours[kind] = add("Gather", padded, name, axis=0)
+            mixed = x
+            for kind, neighbour in neighbours.items():
+                mixed = add("Add", mixed, add("Mul", neighbour, coefficients[kind]))
+            product = mixed if weight is None else add("MatMul", mixed, weight)
+            update = add("Relu", add("Add", product, add("Mul", terms, bias)))
+            x = add("Add", x, update) if is_mix else update
+        sizes = self.sum_rows(ones, "tree", trees, 1)
+        pooled = add("Div", self.sum_rows(x, "tree", trees, width), sizes)
         if is_mix:
-            squares = self.add("Div", self.scatter(self.add("Mul", x, x), "tree", "trees"), counts)
-            root = self.add("Sqrt", self.add("Add", squares, self.hold(np.float32(SQUARE_EPSILON))))
-            mean = self.add("Concat", mean, root, axis=1)
-        out = self.add(
-            "Add", self.multiply(mean, self.weights["output.weight"].T), self.hold(self.weights["output.bias"])
+            squares = add("Div", self.sum_rows(add("Mul", x, x), "tree", trees, width), sizes)
+            pooled = add("Concat", pooled, add("Sqrt", add("Add", squares, np.float32(SQUARE_EPSILON))), axis=1)
+        out = add(
+            "Add", add("MatMul", pooled, network.output), network.output_bias, name="" if is_mix else "embeddings"
         )
         if is_mix:
-            length = self.add("ReduceL2", out, self.hold(np.array([1])), keepdims=1)
-            self.add("Div", out, self.add("Max", length, self.hold(np.float32(1e-12))), name="embeddings")
-        else:
-            soft_norm = self.weights["soft_norm.mean"] + self.weights["soft_norm.deviation"]
-            self.add("Div", out, self.hold(soft_norm), name="embeddings")
+            length = add("Max", add("ReduceL2", out, _ONE, keepdims=1), np.float32(1e-12))
+            add("Div", out, length, name="embeddings")
 
-    def mix_layer(self, x: str, layer: int) -> str:
-        """Return x + relu(norm(W m)), where m mixes each node with its neighbours."""
-        terms = self.weights[f"layers.{layer}.mix"]
-        padded = self.pad(x)
-        children = self.add("Div", self.scatter(x, "parent", "nodes"), self.count_children())
-        mixed = self.add("Mul", x, self.hold(terms[0]))
-        for term, other in ((1, "parent"), (3, "left"), (4, "right")):
-            neighbour = self.add("Gather", padded, other, axis=0)
-            mixed = self.add("Add", mixed, self.add("Mul", neighbour, self.hold(terms[term])))
-        mixed = self.add("Add", mixed, self.add("Mul", children, self.hold(terms[2])))
-        projected = self.multiply(mixed, self.weights[f"layers.{layer}.weight"].T)
-        return self.add("Add", x, self.add("Relu", self.normalise(projected, layer)))
+    def sum_children(self, x: str, width: int, count: str) -> str:
+        """Sum the rows of the children of each node; those of roots go to one more row, which is dropped."""
+        sums = self.sum_rows(x, "parent", self.add("Add", count, _ONE), width)
+        return self.add("Slice", sums, *(np.array([number]) for number in (0, -1, 0)))
 
-    def sum_layer(self, x: str, layer: int) -> str:
-        """Return relu of the sum over each node and its neighbours of W norm(x) + b."""
-        if layer in self.shape.normalised:
-            x = self.normalise(x, layer)
-        projected = self.multiply(x, self.weights[f"layers.{layer}.weight"].T)
-        return self.add(
-            "Relu", self.sum_neighbours(self.add("Add", projected, self.hold(self.weights[f"layers.{layer}.bias"])))
-        )
+    def sum_rows(self, x: str, target: str, rows: str, width: int) -> str:
+        """Sum the rows of `x` with the same target."""
+        zeros = self.add("Expand", np.float32(0), self.add("Concat", rows, np.array([width]), axis=0))
+        return self.add("ScatterND", zeros, self.add_column(target), x, reduction="add")
 
-    def sum_neighbours(self, x: str) -> str:
-        """The sum over each node, its parent and its children."""
-        above = self.add("Gather", self.pad(x), "parent", axis=0)
-        return self.add("Add", self.add("Add", x, above), self.scatter(x, "parent", "nodes"))
+    def add_column(self, x: str) -> str:
+        """Turn a vector into a column."""
+        return self.add("Unsqueeze", x, _ONE)
 
-    def normalise(self, x: str, layer: int) -> str:
-        """Batch normalisation with the statistics of the training."""
-        scale, shift = fold_norm(self.weights, layer)
-        return self.add("Add", self.add("Mul", x, self.hold(scale)), self.hold(shift))
+    def add(
+        self, operator: str, *inputs: str | npt.NDArray[Any] | np.generic, name: str = "", **attributes: Any
+    ) -> str:
+        """Add one node, whose inputs are names or constants; numbers that are not integers become float32."""
+        from onnx import helper, numpy_helper
 
-    def give_positions(self) -> str:
-        """The learned multiple of sin and cos of the position, alternating."""
-        width = self.shape.width
-        rates = (10_000.0 ** (-np.arange(0, width, 2) / width))[None, :]
-        place = self.add("Unsqueeze", self.add("Cast", "position", to=1), self.hold(np.array([1])))
-        angles = self.add("Mul", place, self.hold(rates))
-        axis = self.hold(np.array([2]))
-        waves = [self.add("Unsqueeze", self.add(name, angles), axis) for name in ("Sin", "Cos")]
-        joined = self.add("Reshape", self.add("Concat", *waves, axis=2), self.hold(np.array([0, -1])))
-        cut = self.add("Slice", joined, *(self.hold(np.array([n])) for n in (0, width, 1)))
-        return self.add("Mul", cut, self.hold(self.weights["first.alpha"]))
-
-    def count_children(self) -> str:
-        """The number of children of each node, at least 1."""
-        counts = self.scatter(self.expand_ones("parent"), "parent", "nodes")
-        return self.add("Max", counts, self.hold(np.float32(1)))
-
-    def pad(self, x: str) -> str:
-        """A row of zeros, which a missing neighbour has, after the others."""
-        return self.add("Concat", x, self.hold(np.zeros((1, self.shape.width))), axis=0)
-
-    def expand_ones(self, like: str) -> str:
-        """A column of ones, one for each row of an input."""
-        shape = self.add("Concat", self.add("Shape", like), self.hold(np.array([1])), axis=0)
-        return self.add("Expand", self.hold(np.float32(1)), shape)
-
-    def scatter(self, x: str, target: str, rows: str) -> str:
-        """Sums of the rows of `x` with the same target: one per node, or one per tree."""
-        if rows == "nodes":  # and one more for the roots, which is dropped
-            count = self.add("Add", self.add("Shape", target), self.hold(np.array([1])))
-        else:
-            count = self.add("Add", self.add("ReduceMax", target, keepdims=1), self.hold(np.array([1])))
-        width = self.add("Slice", self.add("Shape", x), *(self.hold(np.array([n])) for n in (1, 2)))
-        zeros = self.add("Expand", self.hold(np.float32(0)), self.add("Concat", count, width, axis=0))
-        indices = self.add("Unsqueeze", target, self.hold(np.array([1])))
-        sums = self.add("ScatterND", zeros, indices, x, reduction="add")
-        if rows == "trees":
-            return sums
-        return self.add("Slice", sums, *(self.hold(np.array([n])) for n in (0, -1, 0)))
-
-    def multiply(self, x: str, matrix: npt.NDArray[np.float32]) -> str:
-        """The product with a matrix of weights."""
-        return self.add("MatMul", x, self.hold(matrix))
-
-    def hold(self, value: npt.NDArray[Any] | np.generic) -> str:
-        """A constant; numbers that are not integers become float32."""
-        from onnx import numpy_helper
-
-        array = np.asarray(value)
-        kind = np.int64 if array.dtype.kind in "iu" else np.float32
-        name = f"constant{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array, kind).reshape(array.shape), name))
-        return name
-
-    def add(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        """One node of the graph."""
-        from onnx import helper
-
+        names = []
+        for value in inputs:
+            if not isinstance(value, str):
+                array = np.asarray(value)
+                kind = np.int64 if array.dtype.kind in "iu" else np.float32
+                array = np.ascontiguousarray(array, kind).reshape(array.shape)
+                value = f"constant{len(self.constants)}"
+                self.constants.append(numpy_helper.from_array(array, value))
+            names.append(value)
         name = name or f"value{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [name], **attributes))
+        self.nodes.append(helper.make_node(operator, names, [name], **attributes))
         return name

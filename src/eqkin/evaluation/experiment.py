@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import io
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +25,7 @@ import orjson
 from eqkin.errors import BadInput, CorruptData
 from eqkin.evaluation.cache import ResultCache, make_folder
 from eqkin.evaluation.context import FULL_SCALE, ExperimentContext
-from eqkin.evaluation.formulas import Float32s, FormulaSet, compute_products, normalize_rows
+from eqkin.evaluation.formulas import Float32s, FormulaSet, compute_products, make_name, normalize_rows
 from eqkin.evaluation.judged import JudgedSet, read_run
 from eqkin.evaluation.measures import MIN_RELEVANT_GRADE
 from eqkin.evaluation.scores import (
@@ -63,7 +62,7 @@ class CustomSystem(System):
 
     def __init__(self, own: Any) -> None:
         label = str(getattr(own, "name", "") or getattr(own, "__name__", "") or type(own).__name__)
-        self.name: str = _make_file_name(label)
+        self.name: str = make_name(label)
         self.title: str = str(getattr(own, "title", label))
         self._own = own
 
@@ -327,7 +326,7 @@ def save_scores(out: Path, judged: JudgedSet, scores: Sequence[SystemScores]) ->
             "values": {key: list(values) for key, values in one.values.items()},
         }
         text = orjson.dumps(record, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-        write_file(folder / f"{_make_file_name(one.name)}.json", text)
+        write_file(folder / f"{make_name(one.name)}.json", text)
 
 
 def _read_record(path: Path) -> dict[str, Any]:
@@ -340,7 +339,3 @@ def _read_record(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptData(f"{path}: damaged ({error}); delete it, and measure the system again") from error
     return record
-
-
-def _make_file_name(label: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-") or "system"

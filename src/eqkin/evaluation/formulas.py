@@ -91,9 +91,9 @@ def read_json(path: Path, remedy: str) -> Any:
         raise BadInput(f"{path}: not JSON ({error}); {remedy}") from error
 
 
-def make_name(path: Path) -> str:
-    """Make a name of letters, digits and hyphens for what a file or folder holds."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", path.resolve().stem).strip("-") or "set"
+def make_name(label: str) -> str:
+    """Make a name of letters, digits and hyphens."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-") or "unnamed"
 
 
 def import_optional(module: str) -> ModuleType:

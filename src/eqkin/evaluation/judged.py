@@ -53,9 +53,14 @@ class JudgedSet:
     def read(cls, source: str | os.PathLike[str], reader: FormulaReader | None = None) -> JudgedSet:
         """Read the set in a folder, also of ARQMath or NTCIR as distributed, or `irds:NAME`; raises `BadInput`."""
         if str(source).startswith(DATASET_PREFIX):
-            return cls.from_dataset(_load_dataset(str(source).removeprefix(DATASET_PREFIX)), reader=reader)
+            name = str(source).removeprefix(DATASET_PREFIX)
+            try:
+                dataset = import_optional("ir_datasets").load(name)
+            except KeyError as error:
+                raise BadInput(f"ir_datasets has no data set {name!r}") from error
+            return cls.from_dataset(dataset, reader=reader)
         folder = Path(source)
-        path, name = folder / PUBLISHED_FILE, make_name(folder)
+        path, name = folder / PUBLISHED_FILE, make_name(folder.resolve().stem)
         published = read_published(path) if path.exists() else ()
         found = None if (folder / TOPICS_FILE).exists() else find_collection(folder)
         if found is None:
@@ -98,7 +103,7 @@ class JudgedSet:
         return cls(name, read_formulas(tables[0], reader), read_formulas(tables[1], reader), grades, published)
 
     @classmethod
-    def from_dataset(cls, dataset: Any, *, name: str = "", reader: FormulaReader | None = None) -> JudgedSet:
+    def from_dataset(cls, dataset: Any, *, reader: FormulaReader | None = None) -> JudgedSet:
         """Make a set of a data set with the methods of ir_datasets: `queries_iter`, `docs_iter` and `qrels_iter`.
 
         A formula is the field `latex` of a query or document, or its text. Only judged queries and documents are read,
@@ -110,7 +115,7 @@ class JudgedSet:
         judged = {formula for found in grades.values() for formula in found}
         topics = [(one.query_id, _get_latex(one)) for one in dataset.queries_iter() if one.query_id in grades]
         formulas = [(one.doc_id, _get_latex(one)) for one in dataset.docs_iter() if one.doc_id in judged]
-        name = name or re.sub(r"[^A-Za-z0-9]+", "-", getattr(dataset, "dataset_id", lambda: "dataset")()).strip("-")
+        name = make_name(getattr(dataset, "dataset_id", lambda: "dataset")())
         _check_qrels(Path(name), grades, {topic for topic, _ in topics}, {formula for formula, _ in formulas})
         reader = reader or FormulaReader()
         return cls(name, read_formulas(topics, reader), read_formulas(formulas, reader), grades)
@@ -150,14 +155,6 @@ class JudgedSet:
     def missing_formulas(self) -> int:
         """Number of formulas that were judged, with grade 0, but are not in the collection."""
         return len({formula for judged in self.qrels.values() for formula in judged} - set(self.formulas.names))
-
-
-def _load_dataset(name: str) -> Any:
-    ir_datasets = import_optional("ir_datasets")
-    try:
-        return ir_datasets.load(name)
-    except KeyError as error:
-        raise BadInput(f"ir_datasets has no data set {name!r}") from error
 
 
 def _get_latex(record: Any) -> str:

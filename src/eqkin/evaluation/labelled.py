@@ -121,7 +121,8 @@ def read_labelled(path: Path, *, skip_unreadable: bool = False) -> LabelledSet:
         problems = _describe_problems(read, entries)
         raise BadInput(f"{path}: none of its {len(entries):,} formulas can be read; first {problems}")
     equations = NamedFormulas([read.names[index] for index in kept.tolist()], read.formulas.select(kept))
-    return LabelledSet(make_name(path), equations, [entries[index][1] for index in kept.tolist()], read.problems)
+    labels = [entries[index][1] for index in kept.tolist()]
+    return LabelledSet(make_name(path.resolve().stem), equations, labels, read.problems)
 
 
 def _parse_entry(entry: Any, where: str) -> tuple[str, str]:

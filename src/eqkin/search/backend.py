@@ -36,6 +36,8 @@ class NoSuchEquation(BadInput):
 class Snapshot(Protocol):
     """A consistent, read-only view of a collection. Not thread-safe.
 
+    A backend that does not know names, words or forms inherits the methods that return nothing.
+
     All methods raise `Unreachable` if the backend is a server that does not answer, and what opening it raises.
     """
 
@@ -88,21 +90,27 @@ class Snapshot(Protocol):
             filters: Conditions on equations.
             exclude: Key of an equation that does not count.
         """
+        return None
 
     def find_named(self, name: str, filters: Filters = NO_FILTERS) -> set[int]:
         """Find equations with a name, at most some dozens; nothing, if the collection has no names."""
+        return set()
 
     def get_names(self, refs: Iterable[EquationRef]) -> dict[int, str]:
         """Return the names of those equations that have one, by key."""
+        return {}
 
     def match_name(self, text: str) -> str:
         """Return the name of an equation of the collection that a text is; "" if it is none."""
+        return ""
 
     def complete_name(self, text: str, k: int) -> list[tuple[str, int]]:
         """Return the most frequent names with a word that begins so, and how many equations have them."""
+        return []
 
     def knows_word(self, word: str) -> bool:
         """Return whether the collection's text has a word."""
+        return False
 
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Return references to equations; those that are gone are left out."""

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.storage import WriterLock, delete_unused_files, read_file, write_file
+from eqkin.storage import WriterLock, delete_unused_files, read_file, write_file, write_stream
 from eqkin.storage.arrays import Arrays, hash_arrays, iter_array_file, parse_array_file
 
 CHECKPOINT_FILE, METRICS_FILE = "checkpoint.safetensors", "metrics.jsonl"
@@ -41,19 +41,6 @@ class Checkpoint:
 
     arrays: Arrays  # weights and the state of the optimizer; writable
     facts: dict[str, Any]  # everything else, as JSON: step, recipe, metrics
-
-    def to_bytes(self) -> bytes:
-        """Return the content of its file."""
-        facts = np.frombuffer(json.dumps(self.facts).encode(), np.uint8)
-        arrays = self.arrays | {_FACTS: facts}
-        return b"".join(iter_array_file(arrays, hash_arrays(arrays), _FORMAT, _VERSION))
-
-    @classmethod
-    def from_bytes(cls, content: bytes, path: Path) -> Checkpoint:
-        """Return the checkpoint in a file; raises `CorruptData` if it is damaged or of another version."""
-        loaded = parse_array_file(content, str(path), _FORMAT, [_VERSION], _REMEDY)
-        arrays = {name: array.copy() for name, array in loaded.items()}
-        return cls(arrays, json.loads(arrays.pop(_FACTS).tobytes()))
 
 
 @contextmanager
@@ -81,7 +68,8 @@ def save_checkpoint(folder: Path, arrays: Mapping[str, npt.NDArray[Any]], facts:
     """
     with suppress(OSError):  # temporary files of killed runs take space but do no harm
         delete_unused_files(folder, {CHECKPOINT_FILE}, re.compile(re.escape(CHECKPOINT_FILE)))
-    write_file(folder / CHECKPOINT_FILE, Checkpoint(dict(arrays), dict(facts)).to_bytes())
+    whole = {**arrays, _FACTS: np.frombuffer(json.dumps(dict(facts)).encode(), np.uint8)}
+    write_stream(folder / CHECKPOINT_FILE, iter_array_file(whole, hash_arrays(whole), _FORMAT, _VERSION))
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
@@ -89,9 +77,12 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
 
     Raises `CorruptData` if the file is damaged or of another version, and `StorageFailed` if it cannot be read.
     """
-    content = read_file(folder / CHECKPOINT_FILE)
+    path = folder / CHECKPOINT_FILE
+    content = read_file(path)
     if content is not None:
-        return Checkpoint.from_bytes(content, folder / CHECKPOINT_FILE)
+        loaded = parse_array_file(content, str(path), _FORMAT, [_VERSION], _REMEDY)
+        arrays = {name: array.copy() for name, array in loaded.items()}
+        return Checkpoint(arrays, json.loads(arrays.pop(_FACTS).tobytes()))
     if (folder / _FIRST_VERSION_FILE).exists():
         raise CorruptData(
             f"{folder / _FIRST_VERSION_FILE}: written by an older eqkin; finish the run with that one, or choose "

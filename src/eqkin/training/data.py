@@ -27,7 +27,7 @@ from eqkin.storage import write_stream
 from eqkin.storage.arrays import hash_arrays, iter_array_file, parse_array_file
 from eqkin.training.text import NAME_ARRAYS, ContextWords, collect_contexts, pack_strings, unpack_strings
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.forest import Array, iter_blocks
+from eqkin.trees.forest import Array
 
 Numbers = npt.NDArray[np.int32]
 Integers = npt.NDArray[np.int64]
@@ -42,7 +42,6 @@ _COMPRESSION_LEVEL = 12  # level 19 takes 17 times as long for files that are 17
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _MAX_OVERSHOOT = 1.1  # the held-out part may have this many times the requested papers
 _GIANT_FRACTION = 0.25  # a work with more than this share of the held-out papers preferably stays in training
-_CHECK_NODES = 4_000_000  # nodes checked at a time, to limit memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +209,7 @@ class Corpus:
 
     def validate(self) -> None:
         """Check that all arrays are consistent; raises `CorruptData`."""
-        _check_trees(self.forest)
+        self.forest.validate()
         for name in ("section", "paper", "numbers"):
             if getattr(self, name).shape != (len(self),):
                 raise CorruptData(f"{name} does not have one number per tree")
@@ -310,7 +309,7 @@ def _gather_trees(segments: list[tuple[int, Forest]], trees: Integers) -> Forest
     builder, count = ForestBuilder(), 0
     place = np.full(len(trees), -1)  # of each tree in the builder
     for first, segment in segments:
-        _check_trees(segment)
+        segment.validate()
         here = np.flatnonzero((trees >= first) & (trees < first + len(segment)))
         builder.add_forest(segment.select(trees[here] - first))
         place[here] = count + np.arange(len(here))
@@ -318,21 +317,6 @@ def _gather_trees(segments: list[tuple[int, Forest]], trees: Integers) -> Forest
     if (place < 0).any():
         raise CorruptData("an equation's tree is in no forest file")
     return builder.build().select(place).canonicalise()
-
-
-def _check_trees(forest: Forest) -> None:
-    """Run `Forest.validate` on parts of a forest, to limit memory; raises `CorruptData`."""
-    offsets, nodes = forest.offsets, len(forest.tag)
-    if not len(offsets) or offsets[0] != 0 or offsets[-1] != nodes or (forest.sizes < 1).any():
-        raise CorruptData("forest: offsets do not fit the nodes")
-    if {len(forest.attribute), len(forest.text), len(forest.n_children)} != {nodes}:
-        raise CorruptData("forest: arrays differ in length")
-    for trees, part in iter_blocks(offsets, _CHECK_NODES):
-        Forest(
-            forest.tags, forest.attributes, forest.texts,
-            forest.tag[part], forest.attribute[part], forest.text[part], forest.n_children[part],
-            offsets[trees.start : trees.stop + 1] - part.start,
-        ).validate()  # fmt: skip
 
 
 def _iter_compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -23,16 +23,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
 
-from eqkin import errors
 from eqkin.encoder.tree_ops import TreeBatch
 from eqkin.errors import BadInput, EqkinError, Unreachable
 
@@ -124,41 +122,32 @@ class ProcessGroup:
         """Return whether the flag is set in any process."""
         return bool(self.find_max(flag))
 
-    def run_on_first(self, function: Callable[[], T]) -> T | None:
-        """Call a function in the first process; the others return None. An `EqkinError` is raised in all of them."""
+    def broadcast(self, function: Callable[[], T]) -> T:
+        """Call a function in the first process and return its result in all of them; likewise an `EqkinError`."""
         if self.is_single:
             return function()
-        result = None
+        outcome: list[Any] = [None, None]  # result, error
         if self.is_first:
             try:
-                result = function()
+                outcome[0] = function()
             except EqkinError as error:
-                self._broadcast_bytes(f"{type(error).__name__}\0{error}".encode())
-                raise
-        name, _, message = self._broadcast_bytes(b"").decode().partition("\0")
-        if name:
-            raise getattr(errors, name, EqkinError)(message)
-        return result
-
-    def broadcast(self, function: Callable[[], bytes]) -> bytes:
-        """Call a function in the first process and return its result in all of them; likewise an `EqkinError`."""
-        result = self.run_on_first(function)
-        return result if self.is_single and result is not None else self._broadcast_bytes(result or b"")
-
-    def _broadcast_bytes(self, content: bytes) -> bytes:
-        size = torch.tensor(len(content), device=self.device)
+                outcome[1] = error
         with _translate_errors():
-            dist.broadcast(size, 0)
-            buffer = torch.zeros(int(size), dtype=torch.uint8, device=self.device)
-            if self.is_first:
-                buffer.copy_(torch.from_numpy(np.frombuffer(content, np.uint8).copy()))
-            dist.broadcast(buffer, 0)
-        return buffer.cpu().numpy().tobytes()
+            dist.broadcast_object_list(outcome, 0, device=self.device)
+        result, error = outcome
+        if error is not None:
+            raise error
+        return cast(T, result)
+
+    def run_on_first(self, function: Callable[[], T]) -> T | None:
+        """Call a function in the first process; the others return None. An `EqkinError` is raised in all of them."""
+        results: list[T] = []
+        self.broadcast(lambda: results.append(function()))
+        return results[0] if results else None
 
     def check_same(self, what: str, value: str) -> None:
         """Raise `BadInput` in all processes unless all have the same value."""
-        first = self.broadcast(value.encode)
-        if self.check_any(value.encode() != first):
+        if self.check_any(value != self.broadcast(lambda: value)):
             raise BadInput(f"the processes of this run were given different {what}: all of them need the same")
 
     def check_batch_size(self, batch: int) -> None:

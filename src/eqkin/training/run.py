@@ -173,11 +173,7 @@ class TrainingRun:
                 )
             return saved
 
-        saved = self.group.run_on_first(open_in_first)
-        if self.group.is_single:
-            return saved
-        packed = self.group.broadcast(lambda: saved.to_bytes() if saved else b"")
-        return Checkpoint.from_bytes(packed, self.folder) if packed else None
+        return self.group.broadcast(open_in_first)
 
     def _evaluate(self, evaluator: HeldOutEvaluator, trainer: RecipeTrainer, triples: int) -> RankingScore:
         """Compute the ranking score on held-out papers and write a record of it."""

@@ -120,9 +120,12 @@ class Forest:
             return
         if int(self.n_children.max()) >= nodes:
             raise CorruptData("forest: a node has more children than there are nodes")
-        children = np.add.reduceat(self.n_children, self.offsets[:-1], dtype=np.int64)
-        if (children != self.sizes - 1).any() or (self.compute_first_child() <= np.arange(nodes)).any():
-            raise CorruptData("forest: child counts do not make a tree")
+        for trees, part in iter_blocks(self.offsets):  # to limit memory
+            offsets, counts = self.offsets[trees.start : trees.stop + 1] - part.start, self.n_children[part]
+            children = np.add.reduceat(counts, offsets[:-1], dtype=np.int64)
+            first_child = compute_first_children(counts, offsets)
+            if (children != np.diff(offsets) - 1).any() or (first_child <= np.arange(len(counts))).any():
+                raise CorruptData("forest: child counts do not make a tree")
 
 
 def _to_smallest_dtype(values: Array, bound: int) -> Array:

@@ -38,7 +38,7 @@ from eqkin.index.term_segments import TERM_SCHEME
 from eqkin.index.terms import MAX_POSTINGS_READ, MIN_TERMS_READ
 from eqkin.index.vectors import normalise
 from eqkin.mathml.operators import parse_operators
-from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, PaperCount
+from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, Snapshot
 from eqkin.search.features import QueryTerms, extract_features
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import Forest
@@ -67,8 +67,8 @@ class CollectionState:
         return self.equations, str(self.summary.get("time", ""))
 
 
-class MilvusSnapshot:
-    """A `Snapshot` of a collection. A row is read once, with all that a search needs of it."""
+class MilvusSnapshot(Snapshot):
+    """A `Snapshot` of a collection, without names. A row is read once, with all that a search needs of it."""
 
     def __init__(self, collection: MilvusCollection, state: CollectionState) -> None:
         self._collection, self._state = collection, state
@@ -144,32 +144,6 @@ class MilvusSnapshot:
         most = sum(best or max(bests) for best in bests)
         shares = np.clip(scores.astype(np.float64) / most, 0.0, 1.0)
         return dict(zip(keys.tolist(), shares.tolist(), strict=True))
-
-    def count_same_form(
-        self, operators: OperatorForest, filters: Filters = NO_FILTERS, exclude: int = -1
-    ) -> list[PaperCount] | None:
-        """Return None: a server does not count terms, so facets are counts of the candidates."""
-        return None
-
-    def find_named(self, name: str, filters: Filters = NO_FILTERS) -> set[int]:
-        """Return nothing: names are not pushed."""
-        return set()
-
-    def get_names(self, refs: Iterable[EquationRef]) -> dict[int, str]:
-        """Return nothing: names are not pushed."""
-        return {}
-
-    def match_name(self, text: str) -> str:
-        """Return "": names are not pushed."""
-        return ""
-
-    def complete_name(self, text: str, k: int) -> list[tuple[str, int]]:
-        """Return nothing: names are not pushed."""
-        return []
-
-    def knows_word(self, word: str) -> bool:
-        """Return False: the server is not asked for each word."""
-        return False
 
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Return references to equations."""

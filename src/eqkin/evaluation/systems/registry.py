@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from eqkin.encoder.model import DESCRIPTION_FILE
 from eqkin.errors import BadInput
 from eqkin.evaluation.cache import ResultCache
 from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation.formulas import make_name
 from eqkin.evaluation.systems.approach0 import Approach0
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.systems.fasttext import FastText, FastTextSettings
@@ -98,7 +98,7 @@ def make_systems(names: Sequence[str], context: ExperimentContext | None = None)
             raise BadInput(f"unknown system {name!r}; choose from {', '.join(SYSTEMS)}, or a folder that holds a model")
         path = folder.resolve()
         base = path.parent.name if path.name == _MODEL_SUBFOLDER else path.name  # all runs have a folder `model`
-        title = re.sub(r"[^A-Za-z0-9]+", "-", base).strip("-") or "network"
+        title = make_name(base)
         systems.append(NetworkSystem(title, title, folder, device=context.device))
     for index, system in enumerate(systems):
         if system.name in {other.name for other in systems[:index]}:
