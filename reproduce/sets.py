@@ -199,7 +199,7 @@ def run_end_to_end(context: ExperimentContext, library: Library, sets: Sequence[
     for notations in sets:
         found = np.array(_search_notations(context, library.folder, notations), np.float64)
         task, _, labels = make_search_task(notations, everything)
-        engine = context.attach_cache(EngineSystem(device=context.device))
+        engine = EngineSystem(device=context.device)
         ranked = _measure_task(context, [engine], task, ["hit10"], labels)[0].scores[engine.name]
         groups = np.unique(notations.labels, return_inverse=True)[1][: len(found)]
         columns_found = zip(("search", "same", "overlap"), found.T, strict=True)

@@ -32,7 +32,7 @@ def _find_panels(svg: Path) -> set[str]:
     """Return the titles of the panels: matplotlib writes each text as a comment above its outlines."""
     parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
     comments = {(node.text or "").strip() for node in ElementTree.parse(svg, parser).iter(ElementTree.Comment)}
-    titles = {"Held-out ranking score, %", "Loss", "Loss: similarity", "Loss: masking", "Learning rate"}
+    titles = {"Held-out ranking score", "Loss", "Loss: similarity", "Loss: masking", "Learning rate"}
     return comments & (titles | {"Triplets per second", "triplets seen", "none"})
 
 
@@ -48,7 +48,7 @@ LOSS_PANELS = {"Loss", "Loss: similarity", "Loss: masking", "Learning rate", "Tr
 
 def test_training_curves_show_losses_and_ranking(tmp_path: Path) -> None:
     records = [record for step in range(1, 100) for record in (_training(step), _ranking(step))]
-    assert _draw(tmp_path, records) == LOSS_PANELS | {"Held-out ranking score, %"}
+    assert _draw(tmp_path, records) == LOSS_PANELS | {"Held-out ranking score"}
 
 
 def test_training_curves_of_equal_records_have_equal_bytes(tmp_path: Path) -> None:
@@ -62,14 +62,14 @@ def test_training_curves_need_only_one_record(tmp_path: Path) -> None:
 
 def test_training_curves_of_rankings_alone_are_drawn(tmp_path: Path) -> None:
     records = [_ranking(7), {"step": 9, "triplets": 1_152, "ranking": 0.8}]
-    assert _draw(tmp_path, records) == {"Held-out ranking score, %", "triplets seen"}
+    assert _draw(tmp_path, records) == {"Held-out ranking score", "triplets seen"}
 
 
 def test_training_curves_leave_a_gap_for_nan(tmp_path: Path) -> None:
     records = [_training(step, similarity=math.nan if step % 3 else 0.5, masking=math.inf) for step in range(50)]
     records += [_ranking(step, ranking=math.nan, low=0.0, high=1.0) for step in (0, 20)] + [_ranking(60, low=None)]
     records += [_training(51, masking=None, triplets=math.nan, learning_rate="?")]
-    assert _draw(tmp_path, records) == LOSS_PANELS | {"Held-out ranking score, %", "none"}
+    assert _draw(tmp_path, records) == LOSS_PANELS | {"Held-out ranking score", "none"}
 
 
 def test_training_curves_say_none_for_a_panel_without_numbers(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_figures_name_the_extra_if_matplotlib_is_missing(tmp_path: Path, monkeyp
 
 def test_figures_that_cannot_be_written_are_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageFailed, match="figures could not be written"):
+    with pytest.raises(StorageFailed, match="cannot be created"):
         draw_training_curves([_training(1)], tmp_path / "file" / "figures")
 
 

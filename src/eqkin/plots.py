@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.errors import BadInput, StorageFailed
-from eqkin.storage import write_file
+from eqkin.errors import BadInput
+from eqkin.storage import make_folder, write_file
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Floats = npt.NDArray[np.float64]
@@ -47,7 +46,7 @@ STYLE: dict[Any, Any] = {
     "ytick.labelcolor": INK,
 }
 _TRAINING_PANELS = {  # field of a metrics record: title of its panel
-    "ranking": "Held-out ranking score, %",
+    "ranking": "Held-out ranking score",
     "loss": "Loss",
     "similarity": "Loss: similarity",
     "masking": "Loss: masking",
@@ -59,8 +58,8 @@ _TRAINING_PANELS = {  # field of a metrics record: title of its panel
 }
 _ZERO_BASED_PANELS = ("learning_rate", "triplets_per_second")
 _MAX_COLUMNS = 3
-_MARKED_POINTS = 30  # a curve with at most this many points has a marker on each, and is not smoothed
-_MAX_POINTS = 2_000  # a line with more points makes an SVG large
+_MARKED_POINTS = 30  # a curve with at most this many points has a marker on each
+_MAX_POINTS = 200  # of a curve; more records are averaged
 
 
 @contextmanager
@@ -85,11 +84,7 @@ def render_figure(figure: Figure, form: str) -> bytes:
 
 def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write a figure as PNG and SVG to a folder, which is created if necessary; raises `StorageFailed`."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageFailed(f"{folder}: figures could not be written ({error.strerror or error})") from error
-    paths = [folder / f"{name}.{form}" for form in ("png", "svg")]
+    paths = [make_folder(folder) / f"{name}.{form}" for form in ("png", "svg")]
     for path in paths:
         write_file(path, render_figure(figure, path.suffix[1:]))
     return paths
@@ -138,7 +133,7 @@ def draw_training_curves(records: Records, folder: Path) -> list[Path]:
     """Draw the records of `metrics.jsonl` as `curves.png` and `curves.svg`; returns their paths.
 
     The panels show the held-out ranking score with its interval, the losses, the learning rate and the speed against
-    the number of triplets. Noisy curves are smoothed, with the raw curve in a pale colour behind them.
+    the number of triplets. Of a long run, each point is the mean of some records.
 
     Raises:
         BadInput: There is nothing to draw, or matplotlib is not installed.
@@ -154,7 +149,7 @@ def draw_training_curves(records: Records, folder: Path) -> list[Path]:
 def _build_training_figure(records: Records, names: Sequence[str]) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
-    from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
+    from matplotlib.ticker import EngFormatter, MaxNLocator, PercentFormatter, StrMethodFormatter
 
     rows = -(-len(names) // _MAX_COLUMNS)
     columns = -(-len(names) // rows)
@@ -162,13 +157,17 @@ def _build_training_figure(records: Records, names: Sequence[str]) -> Figure:
     panels = list(figure.subplots(rows, columns, squeeze=False, sharex=True).flat)
     for name, axes in zip(names, panels, strict=False):
         chosen = [record for record in records if name in record]
-        x = _get_column(chosen, "triplets")
-        if not np.isfinite(_get_column(chosen, name)).any():
-            axes.text(0.5, 0.5, "none", ha="center", va="center", transform=axes.transAxes)
-        elif name == "ranking":
-            _draw_ranking(axes, x, chosen)
+        x, y = _get_column(chosen, "triplets"), _get_column(chosen, name)
+        last = f"{y[np.isfinite(y)][-1]:,.4g}" if np.isfinite(y).any() else "none"
+        if name == "ranking":
+            low, high = _get_column(chosen, "low"), _get_column(chosen, "high")
+            axes.axhline(0.5, color=SOFT, linewidth=0.8, linestyle=":")  # chance
+            axes.vlines(x, low, high, color=SERIES[0], alpha=0.3, linewidth=4)
+            axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
         else:
-            _draw_curve(axes, x, _get_column(chosen, name), noisy=name != "learning_rate")
+            axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+        axes.plot(x, y, color=SERIES[0], linewidth=1.5, marker="o", markersize=3 if len(x) <= _MARKED_POINTS else 0)
+        axes.set_title(last, fontsize=8, loc="right", color=SERIES[0])
         if name in _ZERO_BASED_PANELS:
             axes.set_ylim(bottom=0)
         axes.set_title(_TRAINING_PANELS[name], fontsize=10, loc="left")
@@ -176,7 +175,6 @@ def _build_training_figure(records: Records, names: Sequence[str]) -> Figure:
         axes.grid(visible=False, axis="x")
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.xaxis.set_major_formatter(EngFormatter(sep="\N{NO-BREAK SPACE}"))
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     panels[0].set_xlim(left=0)
     for axes in panels[len(names) :]:
         axes.remove()
@@ -184,54 +182,13 @@ def _build_training_figure(records: Records, names: Sequence[str]) -> Figure:
     return figure
 
 
-def _draw_ranking(axes: Axes, x: Floats, records: Records) -> None:
-    score, low, high = (100 * _get_column(records, name) for name in ("ranking", "low", "high"))
-    axes.axhline(50, color=SOFT, linewidth=0.8, linestyle=":")
-    axes.annotate(
-        "chance", (1, 50), (0, 2), axes.get_yaxis_transform(), "offset points", color=SOFT, fontsize=7, ha="right"
-    )
-    if len(x) > 1:
-        axes.fill_between(x, low, high, color=SERIES[0], alpha=0.15, linewidth=0)
-    else:
-        axes.vlines(x, low, high, color=SERIES[0], alpha=0.3, linewidth=4)
-    axes.plot(x, score, color=SERIES[0], linewidth=1.5, **_choose_markers(x))
-    last = np.flatnonzero(np.isfinite(score))[-1]
-    bounds = f" [{low[last]:.1f}, {high[last]:.1f}]" if np.isfinite(low[last] + high[last]) else ""
-    axes.set_title(f"{score[last]:.1f}{bounds}", fontsize=8, loc="right", color=SERIES[0])
-
-
-def _draw_curve(axes: Axes, x: Floats, values: Floats, noisy: bool) -> None:
-    group = -(-len(x) // _MAX_POINTS)
-    curve = values
-    if noisy and len(x) > _MARKED_POINTS:
-        axes.plot(x, values, color=SERIES[0], alpha=0.3, linewidth=0.6, rasterized=len(x) > _MAX_POINTS)
-        curve = _smooth(values)
-        visible = np.concatenate([np.nanpercentile(values, [1, 99]), curve])  # an outlier does not flatten the rest
-        low, high = np.nanmin(visible), np.nanmax(visible)
-        if low < high:
-            axes.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
-    axes.plot(x[::group], curve[::group], color=SERIES[0], linewidth=1.5, **_choose_markers(x))
-    axes.set_title(f"{curve[np.isfinite(curve)][-1]:,.4g}", fontsize=8, loc="right", color=SERIES[0])
-
-
-def _choose_markers(x: Floats) -> dict[str, Any]:
-    return {"marker": "o", "markersize": 3} if len(x) <= _MARKED_POINTS else {}
-
-
 def _get_column(records: Records, name: str) -> Floats:
-    """Return one field of each record, NaN where it is not a finite number."""
+    """Return one field of the records, NaN where it is not a finite number; of many records, means of neighbours."""
     values = [record.get(name) for record in records]
     numbers = np.array([value if isinstance(value, int | float) else np.nan for value in values], np.float64)
-    return np.where(np.isfinite(numbers), numbers, np.nan)
-
-
-def _smooth(values: Floats) -> Floats:
-    """Average neighbouring values with Gaussian weights, ignoring NaN; long gaps remain gaps."""
-    width = max(1.0, len(values) / 80)
-    reach = min(int(3 * width), (len(values) - 1) // 2)
-    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
-    finite = np.isfinite(values)
-    weights = np.convolve(finite, kernel, "same")
-    sums = np.convolve(np.where(finite, values, 0), kernel, "same")
-    known = finite | (weights > 0.2 * kernel.sum())
-    return np.where(known, sums / np.where(known, weights, 1), np.nan)
+    numbers[~np.isfinite(numbers)] = np.nan
+    group = -(-len(numbers) // _MAX_POINTS)
+    padded = np.pad(numbers, (0, -len(numbers) % group), constant_values=np.nan).reshape(-1, group)
+    known = np.isfinite(padded)
+    sums, counts = np.where(known, padded, 0).sum(axis=1), known.sum(axis=1)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)

@@ -233,5 +233,5 @@ def test_interrupted_save_is_never_loaded(folder, tmp_path, done):
 
 def test_save_names_a_folder_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageFailed, match="could not be created"):
+    with pytest.raises(StorageFailed, match="cannot be created"):
         MODEL.save(tmp_path / "file" / "model")

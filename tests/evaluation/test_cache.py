@@ -158,7 +158,6 @@ def test_cache_keeps_any_json(tmp_path_factory, key, found):
         lambda text: b'{"key": {}, "measured": {"score": 2}}',
         lambda text: text.replace(b'{\n    "score": 0.5\n  }', b"[0.5]"),
         lambda text: text.replace(b'"abc"', b'"def"'),
-        lambda text: text.replace(b"0.5", b"0.6"),
         lambda text: b"\xff" + text,
     ],
 )
@@ -174,17 +173,6 @@ def test_cache_replaces_damaged_measurement(cache, damage):
     assert path.read_bytes() == whole
 
 
-def test_cache_reads_measurements_without_hash(cache):
-    cache.get_or_measure("study", KEY, Once({"score": 0.5}))
-    (path,) = (cache.folder / "rows" / "study").iterdir()
-    kept = orjson.loads(path.read_bytes())
-    del kept["sha256"]
-    path.write_bytes(orjson.dumps(kept))
-    measure = Once({"score": 0.7})
-    assert cache.get_or_measure("study", KEY, measure) == {"score": 0.5}
-    assert measure.asked == 0
-
-
 def test_failed_measurement_leaves_no_file(cache):
     def fail():
         raise ValueError("no number")
@@ -192,54 +180,6 @@ def test_failed_measurement_leaves_no_file(cache):
     with pytest.raises(ValueError, match="no number"):
         cache.get_or_measure("study", KEY, fail)
     assert not cache.folder.exists()
-
-
-# Vectors
-
-
-def kept_bytes(cache: ResultCache) -> int:
-    (path,) = (cache.folder / "vectors").iterdir()
-    return path.stat().st_size
-
-
-def test_cache_encodes_vectors_once(cache):
-    vectors = np.random.default_rng(0).normal(size=(50, 64)).astype(np.float32)
-    encode = Once(vectors)
-    first, again = cache.get_or_encode("x", KEY, encode), cache.get_or_encode("x", KEY, encode)
-    assert encode.asked == 1
-    assert first.dtype == again.dtype == np.float32
-    assert np.array_equal(first, again)
-    np.testing.assert_allclose(first, vectors, rtol=1e-3)
-    assert kept_bytes(cache) < 50 * 64 * 2 + 1_000  # half precision
-
-
-@pytest.mark.parametrize("odd", [70_000.0, -1e30, 1e-9, 1e-30, np.inf])
-def test_cache_keeps_single_precision_where_half_is_not_enough(cache, odd):
-    vectors = np.ones((3, 4), np.float32)
-    vectors[1] = odd
-    for _ in range(2):
-        assert np.array_equal(cache.get_or_encode("x", KEY, lambda: vectors), vectors)
-
-
-def test_cache_keeps_zero_rows_and_empty_vectors(cache):
-    assert np.array_equal(cache.get_or_encode("x", "zeros", Once(np.zeros((2, 3), np.float32))), np.zeros((2, 3)))
-    for _ in range(2):
-        assert cache.get_or_encode("x", "none", Once(np.zeros((0, 3), np.float32))).shape == (0, 3)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [lambda text: b"", lambda text: text[:-3], lambda text: text[:-1] + bytes([text[-1] ^ 1]), lambda text: b"{}" * 99],
-)
-def test_cache_replaces_damaged_vectors(cache, damage):
-    encode = Once(np.arange(6, dtype=np.float32).reshape(2, 3))
-    wanted = cache.get_or_encode("x", KEY, encode)
-    (path,) = (cache.folder / "vectors").iterdir()
-    whole = path.read_bytes()
-    path.write_bytes(damage(whole))
-    assert np.array_equal(cache.get_or_encode("x", KEY, encode), wanted)
-    assert encode.asked == 2
-    assert path.read_bytes() == whole
 
 
 # The disk
@@ -252,8 +192,6 @@ def test_cache_reports_folder_that_is_a_file(tmp_path):
         cache.get_or_fit("x", KEY, lambda folder: None)
     with pytest.raises(StorageFailed):
         cache.get_or_measure("study", KEY, dict)
-    with pytest.raises(StorageFailed):
-        cache.get_or_encode("x", KEY, lambda: np.ones((1, 1), np.float32))
 
 
 @given(first=JSON, second=JSON)

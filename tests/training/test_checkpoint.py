@@ -243,7 +243,7 @@ def test_load_reports_truncated_and_foreign_files_with_a_remedy(tmp_path: Path) 
     path = tmp_path / CHECKPOINT_FILE
     content = path.read_bytes()
     damaged = [content[:length] for length in (0, 1, 8, len(content) // 2, len(content) - 1)]
-    for other in (*damaged, b"null", b"[" * 100_000, content.replace(b'"version":"2"', b'"version":"3"')):
+    for other in (*damaged, b"null", b"[" * 100_000, content.replace(b'"version": "2"', b'"version": "3"')):
         path.write_bytes(other)
         with pytest.raises(CorruptData, match=f"{path.name}.*delete its {path.name}"):
             load_checkpoint(tmp_path)
@@ -304,7 +304,7 @@ def test_read_only_folder_can_be_loaded_but_not_saved_to(tmp_path: Path) -> None
 def test_run_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with (
-        pytest.raises(StorageFailed, match="cannot be used as the folder of a run"),
+        pytest.raises(StorageFailed, match="cannot be created"),
         lock_run(tmp_path / "file" / "run"),
     ):
         pass

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from eqkin.api import Library
 from eqkin.cli import app
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.storage.arrays import hash_arrays, iter_array_file
+from eqkin.storage.arrays import iter_checked_file
 from eqkin.training import data as data_module
 from eqkin.training.data import Corpus
 from eqkin.trees import ForestBuilder
@@ -253,7 +253,7 @@ def test_corpus_survives_its_file(corpus: Corpus, tmp_path: Path, name: str) -> 
 def test_corpus_files_of_older_versions_load(corpus: Corpus, tmp_path: Path, version: str, missing) -> None:
     older = replace(corpus, **missing)
     older.save(tmp_path / "old")
-    assert f'"version":"{version}"'.encode() in (tmp_path / "old").read_bytes()
+    assert f'"version": "{version}"'.encode() in (tmp_path / "old").read_bytes()
     loaded = Corpus.load(tmp_path / "old")
     for part in (loaded, *loaded.split(0.5, 0)):
         assert part.names is None and (part.words is None) == ("words" in missing)
@@ -303,7 +303,7 @@ def test_corpus_load_rejects_foreign_files_and_unknown_versions(
     for content in (b"hello", to_bytes(corpus.forest), zstandard.compress(b"hello"), b"\xff" * 1000, b"[" * 10_000):
         with pytest.raises(CorruptData, match="file.zst"):
             damaged(tmp_path / "file.zst", content)
-    newer = small["plain.safetensors"].replace(b'"version":"3"', b'"version":"9"')
+    newer = small["plain.safetensors"].replace(b'"version": "3"', b'"version": "9"')
     with pytest.raises(CorruptData, match="eqkin-corpus 9, this eqkin reads eqkin-corpus 1, 2, 3"):
         damaged(tmp_path / "file.zst", newer)
 
@@ -362,7 +362,7 @@ def test_corpus_load_rejects_inconsistent_arrays(corpus: Corpus, tmp_path: Path,
         arrays[name] = np.ascontiguousarray(change(arrays[name]))
     else:
         del arrays[name]
-    content = iter_array_file(arrays, hash_arrays(arrays), data_module.FORMAT, data_module.VERSION_WITH_WORDS)
+    content = iter_checked_file(arrays, data_module.FORMAT, data_module.VERSION_WITH_WORDS)
     (tmp_path / "odd").write_bytes(b"".join(content))
     with pytest.raises(CorruptData, match=message):
         Corpus.load(tmp_path / "odd")

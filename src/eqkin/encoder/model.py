@@ -21,8 +21,8 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from eqkin.encoder.architecture import SUM, Architecture, compute_weight_shapes
-from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.storage import read_file, write_file
+from eqkin.errors import BadInput, CorruptData
+from eqkin.storage import make_folder, read_file, write_file
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
 
 FORMAT = "eqkin-model"
@@ -71,11 +71,7 @@ class Model:
             "training": self.training,
         }
         text = json.dumps(description, ensure_ascii=False, indent=1) + "\n"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageFailed(f"{folder}: could not be created ({error.strerror or error})") from error
-        write_file(folder / WEIGHTS_FILE, weights)
+        write_file(make_folder(folder) / WEIGHTS_FILE, weights)
         write_file(folder / VOCABULARY_FILE, vocabulary)
         write_file(folder / DESCRIPTION_FILE, text.encode())
 

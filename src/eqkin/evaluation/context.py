@@ -59,7 +59,7 @@ class ExperimentContext:
             folder = self.cache.get_or_fit(system.name, key, lambda part: system.fit(corpus, part))
             system.fit(corpus, folder)
             system.learned_from = corpus.digest
-        return self.attach_cache(system)
+        return system
 
     def fit_all(self, systems: Sequence[System], load_corpus: Callable[[], Corpus]) -> None:
         """Fit systems on the first half of a corpus, which is loaded only if a system needs it."""
@@ -72,13 +72,6 @@ class ExperimentContext:
                     raise BadInput(f"{system.title} cannot be fitted: {error}") from error
             if half is not None:
                 self.fit(system, half)
-            else:
-                self.attach_cache(system)
-
-    def attach_cache(self, system: System) -> System:
-        """Let a system keep its vectors in the cache, if they take long to compute."""
-        system.cache = self.cache
-        return system
 
 
 def drop_text(corpus: Corpus) -> Corpus:

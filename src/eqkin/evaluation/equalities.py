@@ -143,12 +143,6 @@ class Side:
     nodes: list[int]
 
 
-@dataclass(frozen=True)
-class _StatementLine:
-    nodes: list[int]
-    indented: bool  # its first cell is empty, and that of the table's first line is not
-
-
 class StatementReader:
     """Reads the statements at the top of trees."""
 
@@ -162,11 +156,10 @@ class StatementReader:
     def read_statements(self, tree: int) -> list[list[Side]]:
         """Read the statements of a tree, each as its sides; an incomplete side has no nodes."""
         found: list[list[Side]] = []
-        for number, line in enumerate(self._split_lines(self._unwrap(int(self._forest.offsets[tree])))):
-            statements = self._split_statements(line.nodes)
-            first = line.nodes[0]
+        for number, (nodes, indented) in enumerate(self._split_lines(self._unwrap(int(self._forest.offsets[tree])))):
+            statements, first = self._split_statements(nodes), nodes[0]
             is_joined = self.kind[first] in (NodeKind.OPERATOR, NodeKind.CLOSING)
-            if number and (line.indented or is_joined or self._is_sign(first)):
+            if number and (indented or is_joined or self._is_sign(first)):
                 if not self._is_sign(first):
                     found[-1][-1].nodes.clear()  # this line continues it
                 found[-1].extend(statements.pop(0)[1:])
@@ -192,20 +185,23 @@ class StatementReader:
     def _is_table(self, nodes: list[int]) -> bool:
         return len(nodes) == 1 and bool(self._table[self._forest.tag[nodes[0]]])
 
-    def _split_lines(self, nodes: list[int]) -> list[_StatementLine]:
-        """Split the content of a tree into lines that are not empty."""
+    def _split_lines(self, nodes: list[int]) -> list[tuple[list[int], bool]]:
+        """Split the content of a tree into lines that are not empty.
+
+        Also returns whether a line is indented: its first cell is empty, and that of the table's first line is not.
+        """
         if not self._is_table(nodes):
-            return [_StatementLine(nodes, indented=False)] if nodes else []
+            return [(nodes, False)] if nodes else []
         rows = [[self._unwrap(cell) for cell in self._list_children(row)] for row in self._list_children(nodes[0])]
         rows = [row for row in rows if any(row)]
-        lines: list[_StatementLine] = []
+        lines: list[tuple[list[int], bool]] = []
         for row in rows:
             filled = [cell for cell in row if cell]
             if len(filled) == 1 and self._is_table(filled[0]):
                 lines += self._split_lines(filled[0])
             else:
                 indented = not row[0] and bool(rows[0][0])
-                lines.append(_StatementLine([node for cell in filled for node in cell], indented))
+                lines.append(([node for cell in filled for node in cell], indented))
         return lines
 
     def _split_statements(self, nodes: list[int]) -> list[list[Side]]:
@@ -246,27 +242,24 @@ PAIR_SIGNS: dict[str, frozenset[int]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class SidePairs:
-    """Left and right sides: pair i has the trees i and len + i."""
+class NeighbouringSides:
+    """Neighbouring sides with the sign between them, from which the pairs of every set are selected.
+
+    Pair i has the trees i and len + i.
+    """
 
     forest: Forest
     origin: Integers  # (pairs,) the tree that contains the pair
+    statement: Integers  # (pairs,) number of the statement within its tree
+    sign: Integers  # (pairs,)
 
     def __len__(self) -> int:
         return len(self.origin)
 
-    def select(self, pairs: Integers) -> SidePairs:
+    def select(self, pairs: Integers) -> NeighbouringSides:
         """Return some pairs, in the given order."""
-        return SidePairs(self.forest.select(np.concatenate([pairs, len(self) + pairs])), self.origin[pairs])
-
-
-@dataclass(frozen=True, eq=False)
-class NeighbouringSides:
-    """The neighbouring sides in a forest with the sign between them; the pairs of every set are among them."""
-
-    sides: SidePairs
-    statement: Integers  # (pairs,) number of the statement within its tree
-    sign: Integers  # (pairs,)
+        forest = self.forest.select(np.concatenate([pairs, len(self) + pairs]))
+        return NeighbouringSides(forest, self.origin[pairs], self.statement[pairs], self.sign[pairs])
 
     @classmethod
     def read(cls, forest: Forest) -> NeighbouringSides:
@@ -283,15 +276,15 @@ class NeighbouringSides:
         ]
         origin, statement, sign = np.array([row[:3] for row in found], np.int64).reshape(-1, 3).T
         sides = extract_subforest(forest, [row[3] for row in found] + [row[4] for row in found])
-        return cls(SidePairs(sides, origin), statement, sign)
+        return cls(sides, origin, statement, sign)
 
-    def select_pairs(self, signs: frozenset[int]) -> SidePairs:
+    def select_pairs(self, signs: frozenset[int]) -> NeighbouringSides:
         """Select the pairs with some signs: at most one per statement, none with a side of an earlier pair."""
-        small, large = np.sort(self.sides.forest.sizes.reshape(2, -1), axis=0)
+        small, large = np.sort(self.forest.sizes.reshape(2, -1), axis=0)
         is_fitting = (small >= MIN_SIDE_NODES) & (large <= MAX_SIZE_RATIO * small)
         fitting = np.flatnonzero(is_fitting & np.isin(self.sign, list(signs)))
-        statements = np.stack([self.sides.origin[fitting], self.statement[fitting]], axis=1)
-        pairs = self.sides.select(fitting[np.unique(statements, axis=0, return_index=True)[1]])
+        statements = np.stack([self.origin[fitting], self.statement[fitting]], axis=1)
+        pairs = self.select(fitting[np.unique(statements, axis=0, return_index=True)[1]])
         return pairs.select(_find_distinct(pairs.forest))
 
 
@@ -360,7 +353,7 @@ class PairSet:
     """Pairs of sides, split into training, validation and test pairs."""
 
     name: str
-    pairs: SidePairs
+    pairs: NeighbouringSides
     work: Integers  # (pairs,) number of the work each comes from
     train: Integers  # indices of pairs
     validation: Integers

@@ -1,6 +1,7 @@
-"""Files of named arrays that are read as a whole: the layout of safetensors, with format, version and a hash.
+"""Files of named arrays in the layout of safetensors: eight bytes of header length, a JSON header, the raw arrays.
 
-Equal arrays give equal files.
+Equal arrays give equal files. Those that are read as a whole (`parse_array_file`) say their format and version, and
+carry a hash of their arrays.
 """
 
 from __future__ import annotations
@@ -12,15 +13,61 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-_PIECE_BYTES = 1 << 24
+_CODES = "u1 u2 u4 u8 i1 i2 i4 i8 f2 f4 f8".split()
+_DTYPES: dict[str, np.dtype[Any]] = {"BOOL": np.dtype(bool)} | {
+    f"{code[0].upper()}{8 * int(code[1])}": np.dtype(code) for code in _CODES
+}
+_DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 _MAX_HEADER_BYTES = 10_000_000
+_ALIGNMENT = 64
+
+
+def get_dtype_name(array: npt.NDArray[Any]) -> str:
+    """Return the name of an array's type in the words of safetensors, such as F32."""
+    return _DTYPE_NAMES[array.dtype]
+
+
+def view_arrays(data: memoryview) -> tuple[Arrays, dict[str, str]]:
+    """Return the arrays of a file as views of its content, and its metadata.
+
+    Raises:
+        ValueError, KeyError, TypeError, RecursionError: It has another layout.
+    """
+    length = int.from_bytes(data[:8], "little")
+    if length > min(len(data) - 8, _MAX_HEADER_BYTES):
+        raise ValueError("no header of a safetensors file")
+    header = json.loads(bytes(data[8 : 8 + length]))
+    if not isinstance(header, dict):
+        raise ValueError("no header of a safetensors file")
+    metadata, body, arrays = header.pop("__metadata__", {}), data[8 + length :], Arrays()
+    for name, entry in header.items():
+        start, end = entry["data_offsets"]
+        if not 0 <= start <= end <= len(body):
+            raise ValueError("an array is outside of the file")
+        arrays[name] = np.frombuffer(body[start:end], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    if sum(array.nbytes for array in arrays.values()) != len(body):
+        raise ValueError("it has more bytes than its arrays")
+    return arrays, metadata
+
+
+def iter_array_file(arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> Iterator[bytes]:
+    """Iterate over the bytes of a file."""
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)  # widest first keeps all of them aligned
+    at = 0
+    for name, array in ordered:
+        place = [at, at + array.nbytes]
+        header[name] = {"dtype": get_dtype_name(array), "shape": list(array.shape), "data_offsets": place}
+        at += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-(len(text) + 8) % _ALIGNMENT)
+    yield len(text).to_bytes(8, "little") + text
+    yield from (array.tobytes() for _, array in ordered)
 
 
 def hash_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
@@ -32,33 +79,21 @@ def hash_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
     return state.hexdigest()
 
 
-def iter_array_file(arrays: Mapping[str, npt.NDArray[Any]], digest: str, form: str, version: str) -> Iterator[bytes]:
-    """Iterate over the bytes of a file; `digest` is what `hash_arrays` returns."""
-    metadata = {"digest": digest, "format": form, "version": version}
-    raw = safetensors.save({name: np.asarray(array, order="C") for name, array in arrays.items()}, metadata)
-    body = 8 + int.from_bytes(raw[:8], "little")
-    header = json.loads(raw[8:body])
-    header["__metadata__"] = metadata  # safetensors writes it in an order that differs from run to run
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    yield from (raw[start : start + _PIECE_BYTES] for start in range(body, len(raw), _PIECE_BYTES))
+def iter_checked_file(arrays: Mapping[str, npt.NDArray[Any]], form: str, version: str) -> Iterator[bytes]:
+    """Iterate over the bytes of a file that `parse_checked_file` reads."""
+    return iter_array_file(arrays, {"digest": hash_arrays(arrays), "format": form, "version": version})
 
 
-def parse_array_file(data: bytes, name: str, form: str, versions: Sequence[str], remedy: str) -> Arrays:
+def parse_checked_file(data: bytes, name: str, form: str, versions: Sequence[str], remedy: str) -> Arrays:
     """Return the arrays of a file; raises `CorruptData`, with its name and the remedy, if it is damaged or another."""
-    length = int.from_bytes(data[:8], "little")
     try:
-        if length > min(len(data) - 8, _MAX_HEADER_BYTES):
-            raise ValueError("no header of a safetensors file")
-        metadata = json.loads(data[8 : 8 + length])["__metadata__"]
+        arrays, metadata = view_arrays(memoryview(data))
         found = f"{metadata['format']} {metadata['version']}"
         if found in [f"{form} {version}" for version in versions]:
-            arrays: Arrays = safetensors.load(data)
             if hash_arrays(arrays) != metadata["digest"]:
                 raise ValueError("its content does not match its hash")
             return arrays
-    except (SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptData(f"{name}: damaged, or another kind of file ({error}); {remedy}") from error
     known = f"{form} {', '.join(versions)}"
     raise CorruptData(f"{name}: format {found[:60]}, this eqkin reads {known}; {remedy}")

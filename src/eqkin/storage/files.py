@@ -58,6 +58,15 @@ _DATABASES_LOCK = threading.Lock()
 _open_databases: dict[tuple[int, int], int] = {}  # device and inode -> descriptor, see `hash_file`
 
 
+def make_folder(folder: Path) -> Path:
+    """Create a folder if it is missing, and return it; raises `StorageFailed`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(f"{folder}: cannot be created ({error.strerror or error})") from error
+    return folder
+
+
 def read_file(path: Path) -> bytes | None:
     """Return the content of a file; None if there is none. Raises `StorageFailed`."""
     try:

@@ -11,7 +11,6 @@ deleted at any time.
 
 from __future__ import annotations
 
-import json
 import mmap
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +25,7 @@ import numpy.typing as npt
 from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData, StorageFailed
+from eqkin.storage.arrays import get_dtype_name, view_arrays
 from eqkin.storage.files import format_checked_json, hash_file, parse_checked_json, write_file
 
 MAX_SEGMENTS = 16  # of one set; more are merged
@@ -33,15 +33,6 @@ MAX_DEAD_FRACTION = 0.5  # of a set's content that nothing refers to any more, a
 HASH_CACHE_NAME = "checked.json"
 _SETTLE_NANOSECONDS = 50_000_000  # after this, a write gives a file another time than it has
 _COARSE_SETTLE_NANOSECONDS = 3_000_000_000  # where times are kept in seconds
-_DTYPES: dict[str, npt.DTypeLike] = {
-    "I64": np.int64,
-    "U32": np.uint32,
-    "U16": np.uint16,
-    "U8": np.uint8,
-    "I8": np.int8,
-    "F32": np.float32,
-    "F16": np.float16,
-}
 
 Array = npt.NDArray[Any]
 Stamp = list[int]  # size, inode, time of the last change of content, time of the last change of anything
@@ -153,18 +144,15 @@ def open_arrays(
     try:
         with path.open("rb") as file:
             data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        length = int.from_bytes(data[:8], "little")
-        if len(data) != entry.bytes or length > len(data) - 8:
+        if len(data) != entry.bytes:
             raise ValueError("wrong size")
-        header = json.loads(bytes(data[8 : 8 + length]))
-        arrays = []
+        found, arrays = view_arrays(data)[0], []
         for name, (dtype, shape) in wanted.items():
-            actual = header[name]["shape"]
-            fits = len(actual) == len(shape) and all(b in (-1, a) for a, b in zip(actual, shape, strict=True))
-            if header[name]["dtype"] != dtype or not fits:
+            array = found[name]
+            fits = array.ndim == len(shape) and all(b in (-1, a) for a, b in zip(array.shape, shape, strict=True))
+            if get_dtype_name(array) != dtype or not fits:
                 raise ValueError(f"{name} has another dtype or shape")
-            start, end = header[name]["data_offsets"]
-            arrays.append(np.frombuffer(data[8 + length :][start:end], _DTYPES[dtype]).reshape(actual))
+            arrays.append(array)
         return arrays
     except OSError as error:
         raise CorruptData(f"{path}: cannot be read ({error.strerror}); {remedy}") from error

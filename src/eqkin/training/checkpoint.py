@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.storage import WriterLock, delete_unused_files, read_file, write_file, write_stream
-from eqkin.storage.arrays import Arrays, hash_arrays, iter_array_file, parse_array_file
+from eqkin.storage import WriterLock, delete_unused_files, make_folder, read_file, write_file, write_stream
+from eqkin.storage.arrays import Arrays, iter_checked_file, parse_checked_file
 
 CHECKPOINT_FILE, METRICS_FILE = "checkpoint.safetensors", "metrics.jsonl"
 
@@ -50,11 +50,7 @@ def lock_run(folder: Path) -> Iterator[None]:
     Raises `LibraryBusy`, which names the process that holds the lock, or `StorageFailed`. The operating system releases
     the lock when the process ends, even if it is killed. Reading a checkpoint needs no lock.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageFailed(f"{folder}: cannot be used as the folder of a run ({error.strerror or error})") from error
-    with WriterLock(folder):
+    with WriterLock(make_folder(folder)):
         yield
 
 
@@ -69,7 +65,7 @@ def save_checkpoint(folder: Path, arrays: Mapping[str, npt.NDArray[Any]], facts:
     with suppress(OSError):  # temporary files of killed runs take space but do no harm
         delete_unused_files(folder, {CHECKPOINT_FILE}, re.compile(re.escape(CHECKPOINT_FILE)))
     whole = {**arrays, _FACTS: np.frombuffer(json.dumps(dict(facts)).encode(), np.uint8)}
-    write_stream(folder / CHECKPOINT_FILE, iter_array_file(whole, hash_arrays(whole), _FORMAT, _VERSION))
+    write_stream(folder / CHECKPOINT_FILE, iter_checked_file(whole, _FORMAT, _VERSION))
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
@@ -80,7 +76,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     path = folder / CHECKPOINT_FILE
     content = read_file(path)
     if content is not None:
-        loaded = parse_array_file(content, str(path), _FORMAT, [_VERSION], _REMEDY)
+        loaded = parse_checked_file(content, str(path), _FORMAT, [_VERSION], _REMEDY)
         arrays = {name: array.copy() for name, array in loaded.items()}
         return Checkpoint(arrays, json.loads(arrays.pop(_FACTS).tobytes()))
     if (folder / _FIRST_VERSION_FILE).exists():

@@ -24,7 +24,7 @@ from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import read_corpus
 from eqkin.sources.files import ByteStream, open_zstd
 from eqkin.storage import write_stream
-from eqkin.storage.arrays import hash_arrays, iter_array_file, parse_array_file
+from eqkin.storage.arrays import hash_arrays, iter_array_file, parse_checked_file
 from eqkin.training.text import NAME_ARRAYS, ContextWords, collect_contexts, pack_strings, unpack_strings
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import Array
@@ -128,7 +128,7 @@ class Corpus:
         path = Path(path)
         version = VERSION_PLAIN if self.words is None else VERSION_WITH_WORDS
         version = version if self.names is None else VERSION_WITH_NAMES
-        pieces = iter_array_file(self._to_arrays(), self.digest, FORMAT, version)
+        pieces = iter_array_file(self._to_arrays(), {"digest": self.digest, "format": FORMAT, "version": version})
         write_stream(path, _iter_compressed(pieces) if path.suffix == ".zst" else pieces)
 
     @classmethod
@@ -140,7 +140,7 @@ class Corpus:
             CorruptData: It is damaged, of another format or of an unknown version; the message says why.
             StorageFailed: It cannot be read.
         """
-        arrays = parse_array_file(_read_content(Path(path)), os.fspath(path), FORMAT, VERSIONS, "export it again")
+        arrays = parse_checked_file(_read_content(Path(path)), os.fspath(path), FORMAT, VERSIONS, "export it again")
         try:
             corpus = cls._from_arrays(arrays)
             corpus.validate()

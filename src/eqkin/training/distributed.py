@@ -134,10 +134,9 @@ class ProcessGroup:
                 outcome[1] = error
         with _translate_errors():
             dist.broadcast_object_list(outcome, 0, device=self.device)
-        result, error = outcome
-        if error is not None:
-            raise error
-        return cast(T, result)
+        if outcome[1] is not None:
+            raise outcome[1]
+        return cast(T, outcome[0])
 
     def run_on_first(self, function: Callable[[], T]) -> T | None:
         """Call a function in the first process; the others return None. An `EqkinError` is raised in all of them."""

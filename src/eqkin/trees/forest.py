@@ -5,8 +5,8 @@ number per node, `n_children`, describes the shape of a tree; parent, first chil
 without loops. Tag, attributes and text of a node are indices into three lists of distinct strings. A forest is
 lossless: MathML can be written from it.
 
-A forest file has the safetensors layout: eight bytes of header length, a JSON header, then the raw arrays. String lists
-are UTF-8 joined by zero bytes. The header contains the format version; an unknown version is an error.
+A forest file has the layout of `eqkin.storage.arrays`. String lists are UTF-8 joined by zero bytes. The header contains
+the format version; an unknown version is an error.
 
 Depth-first order is the order in which a formula is written; in it every subtree is contiguous. It is computed level by
 level for a whole forest.
@@ -14,7 +14,6 @@ level for a whole forest.
 
 from __future__ import annotations
 
-import json
 import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput, CorruptData
+from eqkin.storage.arrays import iter_array_file, view_arrays
 
 Array = npt.NDArray[np.integer[Any]]
 Places = npt.NDArray[np.int64]
@@ -35,14 +35,6 @@ FOREST_FORMAT, FOREST_VERSION = "eqkin-forest", 1
 NODES_PER_BLOCK = 1_000_000  # nodes processed at a time
 _STRING_LISTS = ("tags", "attributes", "texts")
 _ARRAYS = ("tag", "attribute", "text", "n_children", "offsets")
-_DTYPES: dict[str, type[np.integer[Any]]] = {
-    "U8": np.uint8,
-    "U16": np.uint16,
-    "U32": np.uint32,
-    "U64": np.uint64,
-    "I64": np.int64,
-}
-_DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 @dataclass
@@ -204,29 +196,15 @@ class ForestBuilder:
 
 def to_bytes(forest: Forest) -> bytes:
     """Return the file content of a forest."""
-    arrays: dict[str, Array] = {name: np.ascontiguousarray(getattr(forest, name)) for name in _ARRAYS}
+    arrays: dict[str, Array] = {name: getattr(forest, name) for name in _ARRAYS}
+    metadata = {"format": FOREST_FORMAT, "version": str(FOREST_VERSION)}
     for name in _STRING_LISTS:
         strings = getattr(forest, name)
         joined = "\0".join(strings).encode("utf-8", "surrogatepass")
         if strings and joined.count(b"\0") != len(strings) - 1:
             raise BadInput(f"a forest cannot be stored: one of its {name} contains a zero character")
-        arrays[name] = np.frombuffer(joined, np.uint8)
-    arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # widest first keeps all of them aligned
-    header: dict[str, object] = {
-        "__metadata__": {"format": FOREST_FORMAT, "version": str(FOREST_VERSION)}
-        | {f"n_{n}": str(len(getattr(forest, n))) for n in _STRING_LISTS}
-    }
-    at = 0
-    for name, array in arrays.items():
-        header[name] = {
-            "dtype": _DTYPE_NAMES[array.dtype],
-            "shape": list(array.shape),
-            "data_offsets": [at, at + array.nbytes],
-        }
-        at += array.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-(len(text) + 8) % 64)
-    return len(text).to_bytes(8, "little") + text + b"".join(array.tobytes() for array in arrays.values())
+        arrays[name], metadata[f"n_{name}"] = np.frombuffer(joined, np.uint8), str(len(strings))
+    return b"".join(iter_array_file(arrays, metadata))
 
 
 def open_forest(path: Path) -> Forest:
@@ -248,18 +226,14 @@ def from_bytes(data: bytes) -> Forest:
 
 def _parse_forest(data: memoryview, name: str) -> Forest:
     try:
-        length = int.from_bytes(data[:8], "little")
-        if length > min(len(data), 1_000_000):
-            raise ValueError("header length")
-        header = json.loads(bytes(data[8 : 8 + length]))
-        metadata = header["__metadata__"]
+        arrays, metadata = view_arrays(data)
         if metadata["format"] != FOREST_FORMAT or metadata["version"] != str(FOREST_VERSION):
             raise CorruptData(
                 f"{name}: format {metadata['format']} {metadata['version']},"
                 f" this eqkin reads {FOREST_FORMAT} {FOREST_VERSION}"
             )
-        body = data[8 + length :]
-        arrays = {key: _read_array(header[key], body) for key in (*_ARRAYS, *_STRING_LISTS)}
+        if any(arrays[key].ndim != 1 or arrays[key].dtype.kind not in "ui" for key in (*_ARRAYS, *_STRING_LISTS)):
+            raise ValueError("type or shape of an array")
         strings = {}
         for key in _STRING_LISTS:
             count = int(metadata[f"n_{key}"])
@@ -271,15 +245,6 @@ def _parse_forest(data: memoryview, name: str) -> Forest:
     except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
         raise CorruptData(f"{name}: not a readable forest file ({error}); run `eqkin verify`") from error
     return Forest(**strings, **{key: arrays[key] for key in _ARRAYS})  # type: ignore[arg-type]
-
-
-def _read_array(entry: dict[str, Any], body: memoryview) -> Array:
-    start, end = (int(offset) for offset in entry["data_offsets"])
-    dtype: np.dtype[np.integer[Any]] = np.dtype(_DTYPES[str(entry["dtype"])])
-    (n,) = (int(length) for length in entry["shape"])
-    if not 0 <= start <= end <= len(body) or n * dtype.itemsize != end - start:
-        raise ValueError("array outside the file")
-    return np.frombuffer(body[start:end], dtype)
 
 
 def compute_first_children(n_children: Array, offsets: Places) -> Places:

@@ -7,22 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from eqkin.evaluation.formulas import (
     Float32s,
     FormulaSet,
     Matrix,
-    compute_forest_digest,
     compute_products,
     normalize_rows,
 )
 
 if TYPE_CHECKING:
-    from eqkin.evaluation.cache import ResultCache
     from eqkin.training.data import Corpus
-
-_MIN_CACHED_FORMULAS = 5_000  # vectors of fewer formulas are not worth keeping
 
 
 class System(ABC):
@@ -35,7 +29,6 @@ class System(ABC):
         learned_from: Digest of the corpus it was fitted on; with the settings it says what its scores depend on.
         is_reproducible: Whether name, settings and corpus determine its scores, so that they can be kept.
         tuned_on: Names of sets that it was trained or chosen on: its scores there are too good.
-        cache: Keeps vectors that take long to compute.
     """
 
     name: str
@@ -44,7 +37,6 @@ class System(ABC):
     learned_from: str = ""
     is_reproducible: bool = True
     tuned_on: tuple[str, ...] = ()
-    cache: ResultCache | None = None
 
     def fit(self, corpus: Corpus, folder: Path) -> None:  # noqa: B027 - many have nothing to learn
         """Learn from a corpus and save to `folder`; an earlier fit in the folder is loaded instead."""
@@ -65,13 +57,7 @@ class System(ABC):
 
 
 class EmbeddingSystem(System):
-    """A system that gives each formula a vector and compares vectors by cosine.
-
-    Attributes:
-        slow: Whether vectors of many formulas are worth caching.
-    """
-
-    slow: bool = False
+    """A system that gives each formula a vector and compares vectors by cosine."""
 
     @abstractmethod
     def encode(self, formulas: FormulaSet) -> Matrix:
@@ -79,17 +65,4 @@ class EmbeddingSystem(System):
 
     def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Float32s:
         """Compute the cosine of each query's vector and each formula's."""
-        return compute_products(
-            normalize_rows(self.encode_cached(queries)), normalize_rows(self.encode_cached(formulas))
-        )
-
-    def encode_cached(self, formulas: FormulaSet) -> Matrix:
-        """Do the same as `encode`, but keep vectors of many formulas in the cache if encoding is slow."""
-        if self.cache is None or not self.slow or len(formulas) < _MIN_CACHED_FORMULAS:
-            return self.encode(formulas)
-        key = {
-            "settings": self.settings,
-            "learned_from": self.learned_from,
-            "formulas": compute_forest_digest(formulas.forest),
-        }
-        return self.cache.get_or_encode(self.name, key, lambda: np.asarray(self.encode(formulas), np.float32))
+        return compute_products(normalize_rows(self.encode(queries)), normalize_rows(self.encode(formulas)))

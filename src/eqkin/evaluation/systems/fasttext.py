@@ -19,7 +19,7 @@ from eqkin.evaluation.formulas import Float32s, FormulaSet, import_optional, nor
 from eqkin.evaluation.systems.base import EmbeddingSystem
 from eqkin.evaluation.systems.sparse import TokenSequences, serialize
 from eqkin.storage import write_stream
-from eqkin.storage.arrays import Arrays, hash_arrays, iter_array_file, parse_array_file
+from eqkin.storage.arrays import Arrays, iter_checked_file, parse_checked_file
 from eqkin.training.text import pack_strings, unpack_strings
 from eqkin.trees.normal import label_nodes
 
@@ -76,8 +76,8 @@ class FastText(EmbeddingSystem):
         if not path.is_file():
             words, vectors = _train(serialize(corpus.forest), self._settings, folder)
             arrays: Arrays = {"words": pack_strings(words), "vectors": vectors}
-            write_stream(path, iter_array_file(arrays, hash_arrays(arrays), _FORMAT, _VERSION))
-        loaded = parse_array_file(path.read_bytes(), str(path), _FORMAT, [_VERSION], "delete it to fit again")
+            write_stream(path, iter_checked_file(arrays, _FORMAT, _VERSION))
+        loaded = parse_checked_file(path.read_bytes(), str(path), _FORMAT, [_VERSION], "delete it to fit again")
         self._vectors = np.asarray(normalize_rows(loaded["vectors"]), np.float32)
         self._words = {word: at for at, word in enumerate(unpack_strings(loaded["words"]))}
 

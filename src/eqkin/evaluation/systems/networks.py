@@ -65,8 +65,6 @@ class NetworkSystem(EmbeddingSystem):
         CorruptData: The model is damaged.
     """
 
-    slow = True
-
     def __init__(self, name: str, title: str, folder: Path | str | None = None, *, device: str = "auto") -> None:
         self.name: str = name
         self.title: str = title
@@ -140,5 +138,4 @@ class EngineSystem(System):
         )
 
     def _encode_unit(self, formulas: FormulaSet) -> Float32s:
-        self.vector.cache = self.cache
-        return cast(Float32s, normalize_rows(self.vector.encode_cached(formulas)))
+        return cast(Float32s, normalize_rows(self.vector.encode(formulas)))
