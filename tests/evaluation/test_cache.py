@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import numpy as np
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

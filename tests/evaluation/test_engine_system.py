@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from eqkin.encoder.encoder import Encoder
-from eqkin.evaluation.cache import ResultCache
 from eqkin.evaluation.formulas import FormulaSet, normalize_rows
 from eqkin.evaluation.systems.networks import EngineSystem
 from eqkin.evaluation.systems.registry import make_systems
@@ -61,12 +60,3 @@ def test_engine_system_digest_depends_on_network_and_weights(engine, monkeypatch
     monkeypatch.setattr(features, "WEIGHTS", features.WEIGHTS | {"form": 0.7})
     other = EngineSystem(device="cpu")
     assert len({one.learned_from for one in (engine, paper, other)}) == 3
-
-
-def test_engine_system_caches_vectors(tmp_path, some, monkeypatch):
-    monkeypatch.setattr("eqkin.evaluation.systems.base._MIN_CACHED_FORMULAS", 5)
-    whole, vector = make_systems(["eqkin", "eqkin-vector"])
-    for system in (whole, vector):
-        system.cache = ResultCache(tmp_path)
-        system.rank(formulas(KIN[0]), some)
-    assert [path.name.rpartition("-")[0] for path in (tmp_path / "vectors").iterdir()] == ["eqkin-vector"]

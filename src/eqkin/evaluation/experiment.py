@@ -179,8 +179,13 @@ def compare(
                 runs[Path(name).stem] = read_run(Path(name))
             else:
                 chosen += make_systems([name], context)
-        else:
-            chosen.append(_make_custom(one))
+            continue
+        own = one() if isinstance(one, type) else one
+        if not isinstance(own, System):
+            own = CustomSystem(own)
+        elif not own.settings and not own.learned_from:
+            own.is_reproducible = False  # nothing says whether its code is still the same
+        chosen.append(own)
     judged = [one if isinstance(one, JudgedSet) else JudgedSet.read(one) for one in sets]
     if not judged:
         raise BadInput("there is nothing to compare on: give a judged set, or its folder")
@@ -290,15 +295,6 @@ def _describe_data(judged: JudgedSet, runs: Mapping[str, RankedLists]) -> dict[s
         if absent := len(set(judged.topics.names) - run.keys()):
             facts[f"topics without results in {title}"] = f"{absent}; they count as 0"
     return facts
-
-
-def _make_custom(given: Any) -> System:
-    own = given() if isinstance(given, type) else given
-    if not isinstance(own, System):
-        return CustomSystem(own)
-    if not own.settings and not own.learned_from:
-        own.is_reproducible = False  # nothing says whether its code is still the same
-    return own
 
 
 def _load_corpus(corpus: Corpus | str | os.PathLike[str] | None) -> Corpus:

@@ -7,14 +7,23 @@ A folder of a set holds
     qrels.txt         lines of `topic 0 formula grade`, grades from 0 (not relevant) on
     published.json    optional, figures of others: [{"title": "approach0", "scores": {"ndcg": 0.7178, "map": 0.4963}}]
 
-ARQMath and NTCIR-12 are also read as their organisers distribute them (`eqkin.evaluation.collections`), and data sets
-of ir_datasets by their names, as in `irds:NAME`. If no
-judgement has grade 0, the set is complete: everything that is not listed is not relevant, and
-formulas with the topic's own LaTeX do not count.
+ARQMath (task 2) and NTCIR-12 MathWiki are also read as their organisers distribute them: a folder, at any depth, holds
+
+    ARQMath    Topics*.xml, the formulas as LaTeX (`latex_representation*/*.tsv`), `qrel_task2_*.tsv`
+    NTCIR-12   a file of topics (*.xml) with MathML, the articles (*.html) or `formulas.tsv`, `*qrels*.dat`
+
+Only formulas that were judged are read then: the measures ignore all others. ARQMath judges formulas that look the same
+together; the first of each such group stands for it, under the group's number. Data sets of ir_datasets are read by
+their names, as in `irds:NAME`.
+
+If no judgement has grade 0, the set is complete: everything that is not listed is not relevant, and formulas with the
+topic's own LaTeX do not count.
 """
 
 from __future__ import annotations
 
+import csv
+import html
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,10 +31,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import Element, ParseError
+
+from defusedxml import DefusedXmlException  # type: ignore[import-untyped]
+from defusedxml.ElementTree import parse  # type: ignore[import-untyped]
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.cache import compute_digest
-from eqkin.evaluation.collections import find_collection, read_judged_formulas, read_topics
 from eqkin.evaluation.formulas import NamedFormulas, import_optional, make_name, read_formulas, read_json
 from eqkin.evaluation.measures import COMPLETE_MEASURES, JUDGED_MEASURES, Measure
 from eqkin.evaluation.tables import PAPER, PUBLISHED, TableRow
@@ -36,6 +48,12 @@ from eqkin.statistics import Score
 TOPICS_FILE, FORMULAS_FILE, QRELS_FILE = "topics.tsv", "formulas.tsv", "qrels.txt"
 PUBLISHED_FILE = "published.json"
 DATASET_PREFIX = "irds:"
+Rows = list[tuple[str, str]]  # names and LaTeX
+
+_GROUP_COLUMNS = ("visual_id", "old_visual_id", "id")  # of ARQMath's formulas; judgements use one of them
+_MATH = re.compile(r"<(?:m:)?math\b([^>]*)>(.*?)</(?:m:)?math>", re.DOTALL)
+_TEX = re.compile(r'<(?:m:)?annotation[^>]*encoding="application/x-tex"[^>]*>(.*?)</', re.DOTALL)
+_MAX_FIELD = 10_000_000
 _GRADE = re.compile(r"[0-9]{1,4}", re.ASCII)
 
 
@@ -62,13 +80,13 @@ class JudgedSet:
         folder = Path(source)
         path, name = folder / PUBLISHED_FILE, make_name(folder.resolve().stem)
         published = read_published(path) if path.exists() else ()
-        found = None if (folder / TOPICS_FILE).exists() else find_collection(folder)
+        found = None if (folder / TOPICS_FILE).exists() else _find_collection(folder)
         if found is None:
             files = (folder / TOPICS_FILE, folder / FORMULAS_FILE, folder / QRELS_FILE)
             return cls.read_files(*files, name=name, published=published, reader=reader)
         grades = read_qrels(found[1])
-        topics = [row for row in read_topics(found[0]) if row[0] in grades]
-        formulas = read_judged_formulas(folder, grades)
+        topics = [row for row in _read_topics(found[0]) if row[0] in grades]
+        formulas = _read_judged_formulas(folder, grades)
         _check_qrels(found[1], grades, {name for name, _ in topics}, {name for name, _ in formulas})
         reader = reader or FormulaReader()
         return cls(name, read_formulas(topics, reader), read_formulas(formulas, reader), grades, published)
@@ -262,3 +280,80 @@ def _check_qrels(path: Path, qrels: Mapping[str, Mapping[str, int]], topics: set
         raise BadInput(f"{path}: relevant formulas are missing from the collection: {join(missing)}")
     if unjudged := sorted(topics - qrels.keys()):
         raise BadInput(f"{path}: topics without judgements, leave them out: {join(unjudged)}")
+
+
+def _find_collection(folder: Path) -> tuple[Path, Path] | None:
+    """Return the files of topics and of judgements of a distributed collection; None if the folder holds none."""
+    topics = sorted(path for path in folder.rglob("*.xml") if re.search("topic|quer", path.name, re.IGNORECASE))
+    qrels = sorted(path for path in folder.rglob("*qrel*") if path.suffix in (".tsv", ".dat", ".txt", ""))
+    if not topics or not qrels:
+        return None
+    for what, found in (("files of topics", topics), ("files of judgements", qrels)):
+        if len(found) > 1:
+            names = ", ".join(path.name for path in found[:5])
+            raise BadInput(f"{folder}: several {what} ({names}); keep those of one year in a folder of their own")
+    return topics[0], qrels[0]
+
+
+def _read_topics(path: Path) -> Rows:
+    """Read the topics of either collection; of several formulas of a topic the first counts. Raises `BadInput`."""
+    try:
+        root: Element = parse(path, forbid_dtd=True).getroot()
+    except (OSError, ParseError, DefusedXmlException, ValueError) as error:
+        raise BadInput(f"{path}: is not XML that can be read ({error})") from error
+    rows = []
+    for topic in (element for element in root.iter() if _get_local_name(element) == "topic"):
+        found = {_get_local_name(element): element for element in reversed(list(topic.iter()))}
+        name = topic.get("number") or "".join(found["num"].itertext() if "num" in found else ())
+        latex = found.get("latex", found.get("annotation"))
+        if name and latex is not None:
+            rows.append((name.strip(), "".join(latex.itertext()).strip().strip("$")))
+    if not rows:
+        raise BadInput(f"{path}: has no topics with a formula")
+    return rows
+
+
+def _read_judged_formulas(folder: Path, qrels: Mapping[str, Mapping[str, int]]) -> Rows:
+    """Read the formulas below a folder that were judged. Raises `BadInput` if there are none."""
+    judged = {formula for grades in qrels.values() for formula in grades}
+    found: dict[str, str] = {}
+    plain = folder / "formulas.tsv"
+    if plain.exists():
+        found = {name: latex for name, latex in read_table(plain) if name in judged}
+    else:
+        for path in sorted(folder.rglob("*.tsv")):
+            for name, latex in _iter_table(path, judged):
+                found.setdefault(name, latex)
+        for path in sorted(folder.rglob("*.html")):
+            for name, latex in _iter_article(path):
+                if name in judged:
+                    found.setdefault(name, latex)
+    if not found:
+        raise BadInput(f"{folder}: none of the judged formulas is there (as latex_representation*/*.tsv or *.html)")
+    return list(found.items())
+
+
+def _iter_table(path: Path, judged: set[str]) -> Iterator[tuple[str, str]]:
+    """Yield the judged formulas of one of ARQMath's tables; nothing of another table."""
+    csv.field_size_limit(_MAX_FIELD)
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        reader = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_MINIMAL)
+        if "formula" not in (reader.fieldnames or ()):
+            return
+        for row in reader:
+            name = next((row[key] for key in _GROUP_COLUMNS if row.get(key) in judged), None)
+            if name is not None and row["formula"]:
+                yield name, row["formula"]
+
+
+def _iter_article(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the formulas of an article of NTCIR-12 with their ids, such as `Title:3`."""
+    for match in _MATH.finditer(path.read_text("utf-8", "replace")):
+        name = re.search(r'\bid="([^"]+)"', match[1])
+        tex = _TEX.search(match[2]) or re.search(r'\balttext="([^"]*)"', match[1])
+        if name and tex:
+            yield html.unescape(name[1]), html.unescape(tex[1]).strip()
+
+
+def _get_local_name(element: Element) -> str:
+    return element.tag.rpartition("}")[2].lower() if isinstance(element.tag, str) else ""

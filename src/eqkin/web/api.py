@@ -119,7 +119,7 @@ async def complete(
     k: Annotated[int, Query(ge=1, le=LIMITS.web_list, description="Number of names.")] = 8,
 ) -> Response:
     """Return names of equations that begin with a text, or have a word that does."""
-    return JsonResponse(await server.queue.run(server.engine.complete, q, k))
+    return JsonResponse(await server.queue.run(server.engine.plain.complete, q, k))
 
 
 @router.get("/api/equation/{id:path}", response_model=EquationRecord)
@@ -203,7 +203,7 @@ def find_for_draft(engine: PublicEngine, content: bytes, name: str, k: int = 10)
 @router.post("/api/embed", response_model=Embeddings)
 async def embed(given: FormulaList, server: State) -> Response:
     """Return the vectors of formulas: unit vectors whose dot product is the similarity."""
-    encoder = server.engine.encoder
+    encoder = server.engine.plain.encoder
     vectors = await server.queue.run(encoder.encode, given.formulas)
     return JsonResponse({"model": encoder.digest, "dimensions": encoder.dimensions, "vectors": vectors})
 
@@ -211,7 +211,7 @@ async def embed(given: FormulaList, server: State) -> Response:
 @router.get("/api/facets", response_model=LibraryCounts)
 async def get_facets(server: State) -> Response:
     """Count the equations of the whole library by field and year; for those of a query, search with `facets`."""
-    return JsonResponse(LibraryCounts(*await server.queue.run(server.engine.count_facets)))
+    return JsonResponse(LibraryCounts(*await server.queue.run(server.engine.plain.count_facets)))
 
 
 @router.get("/api/map", response_model=MapColumns)

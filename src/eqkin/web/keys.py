@@ -14,14 +14,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.library.queries import find_file_keys
-from eqkin.search.backend import Facets, SearchBackend
 from eqkin.search.engine import SearchEngine
 from eqkin.search.local import LocalBackend, LocalSnapshot
-from eqkin.search.names import Completion
-from eqkin.search.reader import ReadQuery
 from eqkin.search.results import (
     EquationRecord,
     Filters,
@@ -56,63 +52,41 @@ class PublicEngine:
     """
 
     def __init__(self, engine: SearchEngine) -> None:
-        self._engine = engine
-
-    @property
-    def encoder(self) -> Encoder:
-        """The network that embeds queries."""
-        return self._engine.encoder
-
-    @property
-    def backend(self) -> SearchBackend:
-        """The collection."""
-        return self._engine.backend
+        self.plain: SearchEngine = engine  # for what has no keys
 
     def search(self, query: str, filters: Filters, **options: Any) -> Results:
         """Find related equations; see `SearchEngine.search`."""
-        results = self._engine.search(query, filters=self._resolve_filters(filters), **options)
+        results = self.plain.search(query, filters=self._resolve_filters(filters), **options)
         return self._show(_hide_in_results, results)
 
     def find_similar(self, equation: str, filters: Filters, **options: Any) -> Results:
         """Find equations related to one of the collection; see `SearchEngine.find_similar`."""
         with self._resolving(equation, self.resolve_id(equation)) as name:
-            results = self._engine.find_similar(name, filters=self._resolve_filters(filters), **options)
+            results = self.plain.find_similar(name, filters=self._resolve_filters(filters), **options)
         return self._show(_hide_in_results, results)
 
     def get_equation(self, name: str) -> EquationRecord:
         """Return the equation with an id; raises `BadInput` if there is none."""
         with self._resolving(name, self.resolve_id(name)) as resolved:
-            return self._show(_hide_in_equation, self._engine.get_equation(resolved))
+            return self._show(_hide_in_equation, self.plain.get_equation(resolved))
 
     def get_paper(self, key: str) -> PaperPage:
         """Return a paper with its equations by section; raises `BadInput` if there is none."""
         with self._resolving(key, self._resolve_key(key)) as resolved:
-            return self._show(_hide_in_page, self._engine.get_paper(resolved))
+            return self._show(_hide_in_page, self.plain.get_paper(resolved))
 
     def find_similar_papers(self, key: str, k: int = 10) -> list[PaperHit]:
         """Find papers related to one of the collection; see `SearchEngine.find_similar_papers`."""
         with self._resolving(key, self._resolve_key(key)) as resolved:
-            return [self._show(_hide_in_paper_hit, hit) for hit in self._engine.find_similar_papers(resolved, k)]
+            return [self._show(_hide_in_paper_hit, hit) for hit in self.plain.find_similar_papers(resolved, k)]
 
     def find_papers_similar_to_draft(self, source: str, k: int = 10) -> list[PaperHit]:
         """Find papers related to a draft; see `SearchEngine.find_papers_similar_to_draft`."""
-        return [self._show(_hide_in_paper_hit, hit) for hit in self._engine.find_papers_similar_to_draft(source, k)]
-
-    def read(self, query: str, **options: bool) -> ReadQuery:
-        """Return how a query is read."""
-        return self._engine.read(query, **options)
-
-    def complete(self, text: str, k: int = 8) -> list[Completion]:
-        """Return names of equations that begin with a text."""
-        return self._engine.complete(text, k)
-
-    def count_facets(self) -> Facets:
-        """Count the equations of the whole collection by field and by year."""
-        return self._engine.count_facets()
+        return [self._show(_hide_in_paper_hit, hit) for hit in self.plain.find_papers_similar_to_draft(source, k)]
 
     def build_map(self, limit: int) -> MapPoints:
         """Project the collection's equations onto a plane."""
-        points = self._engine.build_map(limit)
+        points = self.plain.build_map(limit)
         return replace(points, ids=list(map(self.show_id, points.ids)))
 
     def show_id(self, name: str) -> str:
@@ -125,13 +99,13 @@ class PublicEngine:
         return f"{self._resolve_key(key)}{mark}{number}"
 
     def _show(self, hide: Callable[[T], T], value: T) -> T:
-        return hide(value) if isinstance(self.backend, LocalBackend) else value
+        return hide(value) if isinstance(self.plain.backend, LocalBackend) else value
 
     def _resolve_key(self, key: str) -> str:
         found = _PUBLIC_KEY.fullmatch(key)
         if found is None:
             return key
-        with self.backend.snapshot() as snapshot:
+        with self.plain.backend.snapshot() as snapshot:
             keys = find_file_keys(snapshot.library, found[2]) if isinstance(snapshot, LocalSnapshot) else []
             return next((each for each in keys if hide_folder(each) == key), key)
 

@@ -104,7 +104,7 @@ class ReadParams(BaseModel):
 
     def run(self, engine: PublicEngine) -> ReadQuery:
         """Read it; raises `WebError` with the position of what is wrong."""
-        found = engine.read(self.q, as_words=self.reading == "words", as_formula=self.reading == "formula")
+        found = engine.plain.read(self.q, as_words=self.reading == "words", as_formula=self.reading == "formula")
         if (problem := found.problem) is not None:
             raise WebError(400, "bad_formula", problem.message, problem.position + 1 if problem.position >= 0 else None)
         return found

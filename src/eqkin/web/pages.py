@@ -31,7 +31,6 @@ from eqkin.search.local import LocalSnapshot
 from eqkin.search.results import BAND_TITLES, HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
 from eqkin.web.api import find_for_draft, refuse_if_read_only
 from eqkin.web.errors import WebError, find_or_404
-from eqkin.web.keys import PublicEngine
 from eqkin.web.models import PageSearch, ReadParams, Text
 from eqkin.web.service import ServerSettings, ServerState, State
 
@@ -138,20 +137,17 @@ async def show_home(server: State) -> Response:
     """Show the start page: what the library holds, and how to ask."""
 
     def work() -> str:
-        examples = server.compute_once("examples", lambda: _read_examples(server.engine))
-        fields, years = server.engine.count_facets()
+        read = server.engine.plain.read
+        examples = server.compute_once("examples", lambda: [Example(*one, read(one[1]).mathml) for one in EXAMPLES])
+        fields, years = server.engine.plain.count_facets()
         return server.render("home.html", examples=examples, fields=fields, facts=_describe_library(server, years))
 
     return HTMLResponse(await server.queue.run(work))
 
 
-def _read_examples(engine: PublicEngine) -> list[Example]:
-    return [Example(kind, typed, engine.read(typed).mathml) for kind, typed in EXAMPLES]
-
-
 def _describe_library(server: ServerState, years: dict[int, int]) -> list[str]:
     """Return what the library holds and since when, as short statements."""
-    with server.engine.backend.snapshot() as snapshot:
+    with server.engine.plain.backend.snapshot() as snapshot:
         facts = [f"{len(snapshot):,} equations"] if len(snapshot) else []
         if facts and isinstance(snapshot, LocalSnapshot):
             _, papers = count_equations(snapshot.library)
@@ -276,18 +272,18 @@ async def show_map(server: State, q: Text = "") -> Response:
 
     def work() -> str:
         points = server.engine.build_map(LIMITS.web_points)
-        totals, _ = server.engine.count_facets()
+        totals, _ = server.engine.plain.count_facets()
         shown = Counter(points.fields)
         named = Counter((field, name) for field, name in zip(points.fields, points.names, strict=True) if name)
         frequent: dict[str, list[str]] = {}
         for (field, name), _ in named.most_common():
             frequent.setdefault(field, []).append(name)
         rows = [(name, n, totals.get(name, n), frequent.get(name, [])[:3]) for name, n in shown.most_common()]
-        with server.engine.backend.snapshot() as snapshot:
+        with server.engine.plain.backend.snapshot() as snapshot:
             total = len(snapshot)
-        formula, place = server.engine.read(q).formula if q else None, ""
+        formula, place = server.engine.plain.read(q).formula if q else None, ""
         if formula is not None and points.project is not None:
-            (where,) = points.project(server.engine.encoder.embed(formula.forest))
+            (where,) = points.project(server.engine.plain.encoder.embed(formula.forest))
             place = " ".join(f"{part:.4f}" for part in where.tolist())
         return server.render("map.html", typed=q, place=place, rows=rows, shown=len(points.ids), total=total)
 

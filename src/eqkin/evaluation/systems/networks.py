@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from eqkin.training.data import Corpus
 
 _UNTRAINED_SEED = 0
-# sets by which its weights and its network were chosen
-ENGINE_TUNED_ON = (
-    "arqmath-dev", "arqmath2-part", "arqmath3-part", "laws-dev", "named", "wikidata-multi", "atlas", "notations",
-)  # fmt: skip
 
 
 def embed_forest(model: Model, forest: Forest, device: str = "auto") -> Float32s:
@@ -122,10 +118,13 @@ class EngineSystem(System):
 
     name = "eqkin"
     title = "eqkin"
-    tuned_on: tuple[str, ...] = ENGINE_TUNED_ON
+    tuned_on: tuple[str, ...] = (  # its weights and its network were chosen by these
+        "arqmath-dev", "arqmath2-part", "arqmath3-part", "laws-dev", "named", "wikidata-multi", "atlas", "notations",
+    )  # fmt: skip
 
     def __init__(self, folder: Path | str | None = None, *, device: str = "auto") -> None:
         self.vector: NetworkSystem = NetworkSystem("eqkin-vector", "eqkin, vector alone", folder, device=device)
+        self.vector.tuned_on = self.tuned_on
         facts = [sha256(idf.BUNDLED_FREQUENCIES.read_bytes()).hexdigest(), features.WEIGHTS]
         self.learned_from: str = f"{self.vector.learned_from}, ranking {compute_digest(facts)}"
 

@@ -15,7 +15,7 @@ from eqkin.evaluation.formulas import make_name
 from eqkin.evaluation.systems.approach0 import Approach0
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.systems.fasttext import FastText, FastTextSettings
-from eqkin.evaluation.systems.networks import ENGINE_TUNED_ON, EngineSystem, NetworkSystem, UntrainedNetwork
+from eqkin.evaluation.systems.networks import EngineSystem, NetworkSystem, UntrainedNetwork
 from eqkin.evaluation.systems.sparse import BagOfWords, LogBagOfWords, OperatorTfIdf, TfIdfLatex, TfIdfTree, TreePairs
 
 _MODEL_SUBFOLDER = "model"  # where `eqkin train` writes the network of a run
@@ -29,18 +29,14 @@ class SystemEntry:
     make: Callable[[ExperimentContext], System]
 
 
-def _make_vector(context: ExperimentContext) -> System:
-    system = NetworkSystem("eqkin-vector", "eqkin, vector alone", "eqkin", device=context.device)
-    system.tuned_on = ENGINE_TUNED_ON
-    return system
-
-
 SYSTEMS: Mapping[str, SystemEntry] = {
     "eqkin": SystemEntry(
         "eqkin's search engine: common terms of both kinds of trees, and vectors",
         lambda context: EngineSystem(device=context.device),
     ),
-    "eqkin-vector": SystemEntry("the vector of eqkin's own recipe alone; cosine", _make_vector),
+    "eqkin-vector": SystemEntry(
+        "the vector of eqkin's own recipe alone; cosine", lambda context: EngineSystem(device=context.device).vector
+    ),
     "paper": SystemEntry(
         "the bundled graph network, trained by the paper's recipe; cosine",
         lambda context: NetworkSystem("paper", "Graph network (bundled)", "paper", device=context.device),
