@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -166,24 +167,22 @@ def _add_papers(
     fetch: bool,
     formulas: str | None,
 ) -> AddReport:
-    from eqkin.library.ingest import AddReport
+    start = time.monotonic()
 
-    start, current = time.monotonic(), AddReport()
-
-    def describe() -> str:
-        equations = sum(current.equations.values())
+    def describe(report: AddReport) -> str:
+        equations = sum(report.equations.values())
         rate = equations / max(time.monotonic() - start, 1e-9)
         text = (
-            f"{current.papers + current.unchanged:,} papers ({sum(current.failed.values()):,} failed), "
-            f"{equations:,} equations ({current.equations['failed']:,} failed), {rate:,.0f}/s"
+            f"{report.papers + report.unchanged:,} papers ({sum(report.failed.values()):,} failed), "
+            f"{equations:,} equations ({report.equations['failed']:,} failed), {rate:,.0f}/s"
         )
         return "; ".join(filter(None, (text, executor.progress.describe())))
 
-    def show(report: AddReport) -> None:
-        nonlocal current
-        current = report
+    with ProgressDisplay(executor.progress.describe) as display:
 
-    with ProgressDisplay(describe):
+        def show(report: AddReport) -> None:
+            display.text = partial(describe, report)
+
         return library.add(
             *sources, executor=executor, metadata=metadata, fetch=fetch, progress=show, formulas=formulas
         )
@@ -293,16 +292,10 @@ def upgrade(library: LibraryFolder, jobs: Jobs = DEFAULT_JOBS, as_json: AsJson =
 
         eqkin upgrade --library my-papers
     """
-    done = total = 0
-
-    def show(count: int, of: int) -> None:
-        nonlocal done, total
-        done, total = count, of
-
     with stop_politely("what was converted is kept, `eqkin upgrade` continues"):
         with eqkin.Library.open(library) as opened, open_executor(jobs=jobs) as executor:
-            with ProgressDisplay(lambda: f"converting: {done:,} of {total:,} papers"):
-                papers = opened.upgrade(executor=executor, progress=show)
+            with ProgressDisplay("converting: {done:,} of {total:,} papers") as display:
+                papers = opened.upgrade(executor=executor, progress=display.update)
             report = update_with_progress(opened, executor)
 
     def render() -> None:
@@ -341,18 +334,15 @@ def update_with_progress(
 
         encoder = Encoder(encoder.model, DeviceNetwork(encoder.model, choose_device(device)))
         threads = ThreadExecutor(DEVICE_THREADS)
-    text, started = "looking for new equations", dict[str, float]()
-
-    def describe() -> str:
-        return "; ".join(filter(None, (text, executor.progress.describe() if "structure" not in started else "")))
-
-    with ProgressDisplay(describe) as display:
+    started: dict[str, float] = {}
+    with ProgressDisplay("looking for new equations") as display:
 
         def show(stage: str, done: int, total: int) -> None:
-            nonlocal text
             seconds = time.monotonic() - started.setdefault(stage, time.monotonic())
             rate = f", {done / seconds:,.0f}/s" if seconds > 1 else ""
-            text = f"{_STAGE_NAMES[stage]}: {done:,} of {total:,}{rate}"
+            cluster = executor.progress.describe() if stage == "embedding" else ""
+            text = f"{_STAGE_NAMES[stage]}: {{done:,}} of {{total:,}}{rate}"
+            display.text = f"{text}; {cluster}" if cluster else text
             display.update(done, total)
 
         return eqkin.index.update_index(library, encoder, show, rebuild=rebuild, executor=executor, threads=threads)
@@ -441,20 +431,17 @@ def push(
     """
     from eqkin.backends.milvus.push import push_library
 
-    text = "connecting"
     with (
         stop_politely("what was pushed stays, run the same command again to continue"),
         eqkin.Library.open(library) as opened,
-        ProgressDisplay(lambda: text) as display,
+        ProgressDisplay("connecting") as display,
     ):
 
         def show(report: PushReport) -> None:
-            nonlocal text
-            done = report.papers + report.unchanged
             rate = report.equations / max(report.seconds, 1e-9)
-            text = f"{done:,} of {report.total:,} papers ({report.unchanged:,} unchanged), "
-            text += f"{report.equations:,} equations, {rate:,.0f}/s"
-            display.update(done, report.total)
+            display.text = f"{{done:,}} of {{total:,}} papers ({report.unchanged:,} unchanged), "
+            display.text += f"{report.equations:,} equations, {rate:,.0f}/s"
+            display.update(report.papers + report.unchanged, report.total)
 
         digest = eqkin.index.load_encoder(opened.folder).digest
         report = push_library(opened, milvus, digest, collection, prune=prune, progress=show)

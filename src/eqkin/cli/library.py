@@ -100,14 +100,8 @@ def verify(library: LibraryFolder, as_json: AsJson = False) -> None:
     """
     from eqkin.api import verify as verify_folder
 
-    checked = 0
-
-    def show(papers: int) -> None:
-        nonlocal checked
-        checked = papers
-
-    with ProgressDisplay(lambda: f"{checked:,} papers checked"):
-        report = verify_folder(library, show)
+    with ProgressDisplay("{done:,} papers checked") as display:
+        report = verify_folder(library, display.update)
 
     def render() -> None:
         for note in report.notes:
@@ -174,14 +168,8 @@ def export(
             _export_corpus(opened, forest)
             return
         if dataset:
-            done = 0
-
-            def show(count: int) -> None:
-                nonlocal done
-                done = count
-
-            with ProgressDisplay(lambda: f"{done:,} equations written"):
-                counts = opened.export_dataset(dataset, show)
+            with ProgressDisplay("{done:,} equations written") as display:
+                counts = opened.export_dataset(dataset, display.update)
             typer.echo(f"{dataset}: {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
             return
         records: Iterable[dict[str, Any]] = export_equations(opened, failed=failed, mathml=mathml)
@@ -243,7 +231,7 @@ def judgements(
 def _export_corpus(library: eqkin.Library, path: Path) -> None:
     from eqkin.training.data import Corpus
 
-    with ProgressDisplay(lambda: "writing trees"):
+    with ProgressDisplay("writing trees"):
         corpus = Corpus.from_library(library)
         corpus.save(path)
     numbers = corpus.compute_statistics()

@@ -56,19 +56,21 @@ class ProgressDisplay:
     """A bar, the time left (or passed) and a text on standard error; invisible unless that is a terminal.
 
     Args:
-        describe: The text; called at every refresh.
+        text: What to say at every refresh: a function that returns it, or a format of `done` and `total`.
         quiet: Show nothing in any case.
         console: Where to draw.
     """
 
-    def __init__(self, describe: Callable[[], str], *, quiet: bool = False, console: Console | None = None) -> None:
+    def __init__(self, text: str | Callable[[], str], *, quiet: bool = False, console: Console | None = None) -> None:
+        self.text = text
+        self.done, self.total = 0.0, 0.0
         self.console = console or Console(stderr=True)
         self.is_shown = not quiet and self.console.is_terminal
         self._bar = Progress(
             BarColumn(12, table_column=Column(min_width=12)),
             _PercentColumn(table_column=Column(min_width=5, no_wrap=True)),
             _TimeColumn(table_column=Column(min_width=7, no_wrap=True)),
-            _LiveText(describe, Column(ratio=1)),
+            _LiveText(self._describe, Column(ratio=1)),
             console=self.console,
             transient=True,
             disable=not self.is_shown,
@@ -83,8 +85,12 @@ class ProgressDisplay:
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
 
-    def update(self, done: float, total: float | None) -> None:
-        """Move the bar."""
+    def _describe(self) -> str:
+        return self.text() if callable(self.text) else self.text.format(done=self.done, total=self.total)
+
+    def update(self, done: float, total: float | None = None) -> None:
+        """Move the bar; without a total, its end is not known."""
+        self.done, self.total = done, total or 0
         self._bar.update(self._task, completed=done, total=total)
 
     def render(self) -> object:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -13,19 +11,6 @@ import typer
 import eqkin
 from eqkin.cli.options import LibraryFolder
 from eqkin.cli.progress import ProgressDisplay
-
-
-@contextmanager
-def _show_bytes(task: str) -> Iterator[Callable[[int], None]]:
-    """Show how many bytes of a task are done; yields what is called with their number."""
-    done = 0
-
-    def show(count: int) -> None:
-        nonlocal done
-        done = count
-
-    with ProgressDisplay(lambda: f"{task}: {done / 1e6:,.1f} MB"):
-        yield show
 
 
 def pack(
@@ -40,8 +25,8 @@ def pack(
     """
     from eqkin.api import pack as pack_library
 
-    with _show_bytes("packing") as show:
-        pack_library(library, file, show)
+    with ProgressDisplay("packing: {done:,.1f} MB") as display:
+        pack_library(library, file, lambda count: display.update(count / 1e6))
     typer.echo(f"{file}: {file.stat().st_size / 1e6:,.1f} MB")
 
 
@@ -57,8 +42,8 @@ def unpack(
     """
     from eqkin.api import unpack as unpack_library
 
-    with _show_bytes("unpacking") as show:
-        unpack_library(file, library, show)
+    with ProgressDisplay("unpacking: {done:,.1f} MB") as display:
+        unpack_library(file, library, lambda count: display.update(count / 1e6))
     typer.echo(f"{library}: ready, `eqkin search --library {library}` searches it")
 
 
