@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from eqkin.latex.citations import find_cited_ids
+from eqkin.latex.arxiv_ids import find_cited_ids
 from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, INNER_ENVIRONMENTS, MATHML_ENVIRONMENT, strip_arguments
 from eqkin.latex.macros import RESERVED_COMMANDS, Definition, Environment, Macro, find_definitions
 from eqkin.latex.numbering import EquationCounter, strip_numbering, strip_trailing

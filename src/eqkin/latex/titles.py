@@ -179,4 +179,4 @@ def find_year(text: str) -> int | None:
 def find_doi(text: str) -> str:
     """Return the DOI in a text, "" if there is none or only that of a template."""
     found = _DOI.search(text)
-    return "" if found is None or _SAMPLE_DOI.search(found[0]) else found[0].rstrip(".,;)")
+    return "" if found is None or _SAMPLE_DOI.search(found[0]) else found[0].rstrip(".,;:)]")

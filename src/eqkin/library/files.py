@@ -17,6 +17,7 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput, CorruptData
+from eqkin.latex.arxiv_ids import parse_arxiv_id
 from eqkin.library.database import (
     DATABASE_NAME,
     FOREST_FOLDER,
@@ -30,7 +31,6 @@ from eqkin.library.database import (
     translate_sqlite_errors,
 )
 from eqkin.mathml.converter import get_converter_identity
-from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.sources.files import display_path
 from eqkin.storage.segments import SegmentEntry, is_intact
 from eqkin.trees import Forest, ForestBuilder

@@ -11,10 +11,10 @@ from itertools import accumulate
 
 import orjson
 
+from eqkin.latex.arxiv_ids import ArxivId, parse_arxiv_id
 from eqkin.library.records import simplify_name
 from eqkin.search.reader import ReadQuery
 from eqkin.search.results import HIT_RELATIONS, FacetCount, Hit, PaperRecord, Results, escape_csv_cell
-from eqkin.sources.arxiv_ids import ArxivId, parse_arxiv_id
 
 _BIBTEX_ESCAPES = {
     "\\": r"\textbackslash{}",

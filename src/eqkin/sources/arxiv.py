@@ -26,8 +26,8 @@ from defusedxml import DefusedXmlException  # type: ignore[import-untyped]
 from defusedxml.ElementTree import fromstring  # type: ignore[import-untyped]
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
+from eqkin.latex.arxiv_ids import ArxivId, parse_arxiv_id
 from eqkin.limits import LIMITS
-from eqkin.sources.arxiv_ids import ArxivId, parse_arxiv_id
 from eqkin.sources.eprints import read_eprint
 from eqkin.sources.files import get_cache_folder, lock_file, make_cache_folder, open_regular, read_capped
 from eqkin.sources.metadata import ArxivMetadata, apply_metadata

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
+from eqkin.latex.arxiv_ids import parse_arxiv_id, parse_file_name
 from eqkin.limits import LIMITS
 from eqkin.sources.archives import TarReader, iter_zip_members, normalize_member_path
-from eqkin.sources.arxiv_ids import parse_arxiv_id, parse_file_name
 from eqkin.sources.files import (
     HEAD_BYTES,
     ByteStream,

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from xml.sax.saxutils import escape, quoteattr
 
 from eqkin.errors import BadInput
+from eqkin.latex.arxiv_ids import parse_arxiv_id
 from eqkin.latex.titles import find_doi, find_year
 from eqkin.limits import LIMITS
-from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import clean_text, decode_text, escape_percent, format_display_math, format_heading
 from eqkin.trees.mathml import NOT_XML

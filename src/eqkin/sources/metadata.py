@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.latex.arxiv_ids import parse_arxiv_id
 from eqkin.limits import LIMITS
-from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.sources.files import (
     TextLine,
     display_path,

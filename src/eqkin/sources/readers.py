@@ -16,9 +16,9 @@ from pathlib import Path
 
 from eqkin.atlas import list_articles
 from eqkin.errors import BadInput, EqkinError
+from eqkin.latex.arxiv_ids import parse_arxiv_id, parse_file_name
 from eqkin.limits import LIMITS
 from eqkin.sources.arxiv import ArxivClient, make_arxiv_item
-from eqkin.sources.arxiv_ids import parse_arxiv_id, parse_file_name
 from eqkin.sources.docstrings import iter_package_items, read_module
 from eqkin.sources.eprints import MetadataLookup, Shard, expand_shards, is_bulk_tar, make_eprint_item
 from eqkin.sources.files import (
@@ -31,13 +31,11 @@ from eqkin.sources.files import (
     read_head,
 )
 from eqkin.sources.html import read_html
-from eqkin.sources.lyx import read_lyx
 from eqkin.sources.markdown import read_markdown
 from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.notebook import read_notebook
-from eqkin.sources.pandoc import PANDOC_FORMATS, read_with_pandoc
+from eqkin.sources.office import PANDOC_FORMATS, read_lyx, read_pretext, read_with_pandoc
 from eqkin.sources.paper import Paper, SourceItem, hash_parts, make_failed_item
-from eqkin.sources.pretext import read_pretext
 from eqkin.sources.project import list_candidate_paths, list_includes, read_project
 from eqkin.sources.records import iter_record_items
 from eqkin.sources.references import ZOTERO_DATABASE, iter_reference_items, make_pdf_item

@@ -27,13 +27,12 @@ import orjson
 import rispy  # type: ignore[import-untyped]
 from bibtexparser import middlewares
 from bibtexparser.entrypoint import parse_string
-from bibtexparser.model import Entry
 
 from eqkin.errors import BadInput, EqkinError
-from eqkin.latex.citations import find_arxiv_id
+from eqkin.latex.arxiv_ids import ArxivId, find_arxiv_id, parse_arxiv_id, parse_file_name
+from eqkin.latex.titles import find_doi, find_year
 from eqkin.limits import LIMITS
 from eqkin.sources.arxiv import ArxivClient, load_arxiv_paper
-from eqkin.sources.arxiv_ids import ArxivId, parse_arxiv_id, parse_file_name
 from eqkin.sources.files import display_path, make_file_key, read_capped
 from eqkin.sources.metadata import ArxivMetadata, apply_metadata
 from eqkin.sources.paper import Paper, SourceItem, hash_parts
@@ -45,9 +44,7 @@ _MAX_FIELDS = 20 * MAX_REFERENCES
 _MAX_VALUE_BYTES = 1_000_000  # one value of Zotero's database
 _ZOTERO_SECONDS = 60.0
 _FIRST_PAGE_CHARS = 20_000  # of a PDF, searched for identifiers
-_DOI = re.compile(r"\b(10\.\d{4,9}/[^\s\"<>{}]{1,200}[^\s\"<>{}.,;:)\]])")
 _STAMP = re.compile(r"arXiv:\s*\S{7,30}\s*\[")  # at the margin of the first page; other identifiers there are cited
-_YEAR = re.compile(r"(?<!\d)(1[5-9]|20)\d\d(?!\d)")
 _PLACEHOLDER_TITLE = re.compile(
     r"untitled|microsoft word|\.(?:dvi|tex|docx?|pdf|ps)\s*\Z|\A[\w.-]*\d[\w.-]*\Z", re.IGNORECASE
 )
@@ -85,7 +82,11 @@ def iter_reference_items(path: Path, client: ArxivClient) -> Iterator[SourceItem
         references = _read_zotero(path)
     else:
         text = decode_text(read_capped(path, LIMITS.document_bytes))
-        references = _PARSERS[path.suffix.lower()](text, origin)
+        format_name, parse = _PARSERS[path.suffix.lower()]
+        try:
+            references = iter(list(islice(parse(text), MAX_REFERENCES)))
+        except Exception as error:  # parsers raise almost anything
+            raise BadInput(f"{origin}: is not {format_name} that can be read ({error})") from error
     found = list(dict.fromkeys(islice(references, MAX_REFERENCES)))
     if not found:
         raise BadInput(f"{origin}: has no references that can be read")
@@ -147,81 +148,64 @@ def read_pdf_reference(path: str) -> Reference:
     return Reference(
         title="" if _PLACEHOLDER_TITLE.search(title) else title or Path(name).stem,
         authors=tuple(author for author in authors if author),
-        year=_find_year(about.get("/CreationDate", "")),
+        year=find_year(about.get("/CreationDate", "")),
         arxiv_id=parse_file_name(os.path.basename(path)) or _find_id(stamp[0] if stamp else "", *about.values()),
         doi=_find_doi(*about.values(), page),
     )
 
 
-def _read_bibtex(text: str, origin: str) -> Iterator[Reference]:
-    try:
-        parsed = parse_string(text, append_middleware=[middlewares.LatexDecodingMiddleware(keep_math_mode=True)])
-    except Exception as error:
-        raise BadInput(f"{origin}: is not BibTeX that can be read ({error})") from error
+def _read_bibtex(text: str) -> Iterator[Reference]:
+    parsed = parse_string(text, append_middleware=[middlewares.LatexDecodingMiddleware(keep_math_mode=True)])
     for entry in parsed.entries:
         fields = {name.lower(): " ".join(str(field.value).split()) for name, field in entry.fields_dict.items()}
-        yield _make_reference(fields, entry, re.split(r"\s+and\s+", fields.get("author", "")))
+        named = [fields.get(name, "") for name in ("journal", "url", "doi", "note", "howpublished", "number")]
+        is_arxiv = "arxiv" in (fields.get("archiveprefix", "") + fields.get("eprinttype", "")).lower()
+        eprint = parse_arxiv_id(fields.get("eprint", ""))
+        yield Reference(
+            name=entry.key,
+            title=re.sub(r"[{}]", "", fields.get("title", "")),
+            authors=tuple(_order_name(name) for name in re.split(r"\s+and\s+", fields.get("author", "")) if name),
+            year=find_year(fields.get("year", "") or fields.get("date", "")),
+            arxiv_id=eprint if is_arxiv or eprint else _find_id(fields.get("eprint", ""), *named),
+            doi=_find_doi(fields.get("doi", ""), fields.get("url", "")),
+        )
 
 
-def _make_reference(fields: dict[str, str], entry: Entry, authors: list[str]) -> Reference:
-    is_arxiv = "arxiv" in (fields.get("archiveprefix", "") + fields.get("eprinttype", "")).lower()
-    eprint = parse_arxiv_id(fields.get("eprint", ""))
-    searched = [fields.get(name, "") for name in ("eprint", "journal", "url", "doi", "note", "howpublished", "number")]
-    return Reference(
-        name=entry.key,
-        title=re.sub(r"[{}]", "", fields.get("title", "")),
-        authors=tuple(_order_name(author) for author in authors if author),
-        year=_find_year(fields.get("year", "") or fields.get("date", "")),
-        arxiv_id=eprint if is_arxiv or eprint else _find_id(*searched),
-        doi=_find_doi(fields.get("doi", ""), fields.get("url", "")),
-    )
-
-
-def _read_ris(text: str, origin: str) -> Iterator[Reference]:
-    try:
-        entries = rispy.loads(text, skip_unknown_tags=True)
-    except Exception as error:
-        raise BadInput(f"{origin}: is not RIS that can be read ({error})") from error
-    for entry in entries:
+def _read_ris(text: str) -> Iterator[Reference]:
+    for entry in rispy.loads(text, skip_unknown_tags=True):
         strings = [part for value in entry.values() for part in (value if isinstance(value, list) else [value])]
         searched = [part for part in strings if isinstance(part, str)]
         yield Reference(
             name=str(entry.get("id", "")),
             title=str(entry.get("title") or entry.get("primary_title") or ""),
             authors=tuple(map(_order_name, entry.get("authors") or entry.get("first_authors") or ())),
-            year=_find_year(str(entry.get("year") or entry.get("publication_year") or entry.get("date") or "")),
+            year=find_year(str(entry.get("year") or entry.get("publication_year") or entry.get("date") or "")),
             arxiv_id=_find_id(*searched),
             doi=_find_doi(str(entry.get("doi", "")), *searched),
         )
 
 
-def _read_csl(text: str, origin: str) -> Iterator[Reference]:
-    try:
-        entries = orjson.loads(text)
-    except orjson.JSONDecodeError as error:
-        raise BadInput(f"{origin}: is not JSON ({error})") from error
+def _read_csl(text: str) -> Iterator[Reference]:
+    entries = orjson.loads(text)
     for entry in entries if isinstance(entries, list) else [entries]:
         if not isinstance(entry, dict) or not isinstance(entry.get("title"), str):
             continue
         people = [person for person in entry.get("author") or () if isinstance(person, dict)]
-        names = (
-            f"{person.get('given', '')} {person.get('family') or person.get('literal') or ''}" for person in people
-        )
-        strings = [value for value in entry.values() if isinstance(value, str)]
+        names = [f"{p.get('given', '')} {p.get('family') or p.get('literal') or ''}".strip() for p in people]
         yield Reference(
             name=str(entry.get("citation-key") or entry.get("id") or ""),
             title=" ".join(entry["title"].split()),
-            authors=tuple(name.strip() for name in names if name.strip()),
-            year=_find_year(str((entry.get("issued") or {}) if isinstance(entry.get("issued"), dict) else "")),
-            arxiv_id=_find_id(*strings),
+            authors=tuple(filter(None, names)),
+            year=find_year(str(entry["issued"]) if isinstance(entry.get("issued"), dict) else ""),
+            arxiv_id=_find_id(*(value for value in entry.values() if isinstance(value, str))),
             doi=_find_doi(str(entry.get("DOI", "")), str(entry.get("URL", ""))),
         )
 
 
-_PARSERS: dict[str, Callable[[str, str], Iterator[Reference]]] = {
-    ".bib": _read_bibtex,
-    ".ris": _read_ris,
-    ".json": _read_csl,
+_PARSERS: dict[str, tuple[str, Callable[[str], Iterator[Reference]]]] = {
+    ".bib": ("BibTeX", _read_bibtex),
+    ".ris": ("RIS", _read_ris),
+    ".json": ("JSON", _read_csl),
 }
 
 
@@ -264,7 +248,7 @@ def _select_zotero_items(database: sqlite3.Connection) -> Iterator[Reference]:
             name=cite_key,
             title=" ".join(about.get("title", "").split()),
             authors=tuple(authors.get(item, ())),
-            year=_find_year(about.get("date", "")),
+            year=find_year(about.get("date", "")),
             arxiv_id=_find_id(*about.values()),
             doi=_find_doi(about.get("DOI", ""), about.get("url", ""), about.get("extra", "")),
         )
@@ -277,17 +261,12 @@ def _find_cite_key(extra: str) -> str:
 
 def _find_id(*texts: str) -> ArxivId | None:
     """Return the first arXiv identifier that is marked as one in the texts."""
-    return next((parsed for text in texts if (parsed := parse_arxiv_id(find_arxiv_id(text) or ""))), None)
+    return next(filter(None, map(find_arxiv_id, texts)), None)
 
 
 def _find_doi(*texts: str) -> str:
-    dois = (match[1] for text in texts if (match := _DOI.search(text)))
+    dois = filter(None, map(find_doi, texts))
     return next((doi for doi in dois if not doi.lower().startswith("10.48550/arxiv.")), "")
-
-
-def _find_year(text: str) -> int | None:
-    match = _YEAR.search(text)
-    return int(match[0]) if match else None
 
 
 def _order_name(name: Any) -> str:

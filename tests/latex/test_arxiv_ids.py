@@ -2,7 +2,7 @@
 
 import pytest
 
-from eqkin.latex.citations import find_cited_ids, normalise_arxiv_id
+from eqkin.latex.arxiv_ids import find_cited_ids, parse_arxiv_id
 from eqkin.latex.outline import parse
 
 
@@ -24,8 +24,9 @@ from eqkin.latex.outline import parse
         ("", None),
     ],
 )
-def test_normalise_arxiv_id_gives_one_form(written, plain):
-    assert normalise_arxiv_id(written) == plain
+def test_parse_arxiv_id_gives_one_form(written, plain):
+    found = parse_arxiv_id(written)
+    assert (found and found.base) == plain
 
 
 @pytest.mark.parametrize(
