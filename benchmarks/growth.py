@@ -1,8 +1,12 @@
-"""A synthetic corpus of any size, made of a smaller one, in the form of arXiv's bulk tars.
+r"""A synthetic corpus of any size, made of a smaller one, in the form of arXiv's bulk tars.
 
-Each paper combines pieces of several papers of one field and renames the letters of its formulas by one permutation:
-the equations are new, and similar to the originals in size and shape. The same seed gives the same bytes, and a larger
-corpus begins with the smaller one. Every tar is written atomically; those that exist are skipped.
+Each paper is one of the smaller corpus in which the letters of all formulas are renamed by one permutation: the
+equations are new, and similar to the originals in size and shape. Letters change places only with letters of the same
+use (indices with indices, functions with functions), so that formulas stay plausible. Names of commands and
+environments, text, labels, units of length, columns of arrays, `d`, `e` and `\pi` are not changed.
+
+The same seed gives the same bytes, and a larger corpus begins with the smaller one. Every tar is written atomically;
+those that exist are skipped.
 """
 
 from __future__ import annotations
@@ -12,24 +16,28 @@ import io
 import re
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import islice
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 
-from benchmarks.pieces import Piece, draw_permutation, load_pieces
-from eqkin.errors import BadInput
+from eqkin.errors import BadInput, EqkinError
+from eqkin.latex.environments import DISPLAY_ENVIRONMENTS
+from eqkin.latex.outline import parse
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
+from eqkin.sources.paper import Paper
+from eqkin.sources.readers import open_source
 from eqkin.storage import write_file, write_stream
 
 METADATA_NAME = "arxiv-metadata-oai-snapshot.json"
 PAPERS_PER_TAR = 100
 _ABOUT, _PARTS = "growth.json", ".metadata"  # hidden: a reader of the folder finds only tars and the snapshot
 _FIRST_YEAR, _MONTHS = 2015, 120
-_MEAN_EQUATIONS, _SPREAD, _MAX_EQUATIONS = 24, 0.9, 400  # lognormal; about 31 with the rest of the last piece
+_MEAN_EQUATIONS = 24  # of a paper, at least
 _MEAN_CITATIONS = 5  # of papers of the same corpus
 _MULTI_FILE_PERIOD = 3  # every third paper is a tar of several files
 _GZIP_LEVEL = 5
@@ -37,6 +45,34 @@ _EPOCH = 1_420_070_400  # modification time of all files, so that the bytes are 
 _ABSTRACT_WORDS = 160
 _FIRST_NAMES = "Ada Bo Chen Dara Emil Farah Gita Hugo Ines Jun Kofi Lena Mara Nils Omar Petra Rosa Sven".split()
 _NAME_SYLLABLES = "ba den ka lor mi nov pet ra sen tov ul ver wi yam zel hoff".split()  # two of them make a name
+_LATIN_GROUPS = ("abcpqrs", "fgh", "ijklmn", "tuvwxyz", "ABCDEFGH", "JKLMNPQ", "RSTUVWXYZ")
+_GREEK_GROUPS = (
+    "alpha beta gamma delta kappa",
+    "epsilon varepsilon zeta eta",
+    "lambda mu nu xi",
+    "theta vartheta phi varphi psi chi",
+    "rho sigma tau omega",
+    "Gamma Theta Lambda Phi Psi Omega",
+)
+_MAX_VARIABLES = 3  # letters in a row that are a product of variables; longer ones are a word
+_GROUP = r"\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"
+_TOKEN = re.compile(
+    rf"\\(?:begin|end)\s*+{_GROUP}(?:\s*+\[[^\]]*+\])?(?:\s*+{_GROUP})?"
+    r"|\\(?:text[a-z]*+|mbox|hbox|fbox|operatorname|math(?:rm|bb|sf|tt|op|it)|label|tag|(?:eq|page|c|C|auto)?ref"
+    r"|cite[a-z]*+|[hv]space|color|SI|si|num|qty|unit|ce|intertext|shortintertext|stackrel|rule|includegraphics)"
+    rf"(?![A-Za-z])\*?\s*+(?:\[[^\]]*+\]\s*+)?{_GROUP}"
+    r"|\\(?:rm|it|sf|tt|mathrm|mathbb|operatorname)(?![A-Za-z])\s*+[A-Za-z]*+"
+    r"|\\[A-Za-z@]++|\\."
+    r"|[0-9]\s*+(?:pt|em|ex|mm|cm|in|mu|bp|pc)(?![A-Za-z])"
+    r"|[A-Za-z]++",
+    re.DOTALL,
+)
+_NAMES = "|".join(sorted(map(re.escape, DISPLAY_ENVIRONMENTS)))
+_MATH = re.compile(  # how it begins, what is in it, how it ends
+    rf"(\\begin\s*+\{{(?P<name>(?:{_NAMES})\*?)\}})(.*?)(\\end\s*+\{{(?P=name)\}})"
+    r"|(?<!\\)(\\\[)(.*?)(\\\])|(\$\$)(.+?)(\$\$)|(?<![\\$])(\$)((?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++)(\$)",
+    re.DOTALL,
+)
 
 
 @dataclass
@@ -52,15 +88,12 @@ class GrownCorpus:
 
 @dataclass(frozen=True)
 class _PaperPlan:
-    """A paper to write: its number and its pieces."""
+    """A paper to write: its number, and what it is made of."""
 
     number: int
-    pieces: list[Piece]
-
-    @property
-    def equations(self) -> int:
-        """How many it has."""
-        return sum(piece.equations for piece in self.pieces)
+    paper: Paper
+    title: str
+    equations: int
 
 
 def grow_corpus(
@@ -79,7 +112,7 @@ def grow_corpus(
     larger corpus.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    pieces = load_pieces(sources)
+    known = load_papers(sources)
     settings = {"version": 1, "sources": list(sources), "seed": seed, "papers": papers}
     if not (folder / _ABOUT).exists():
         write_file(folder / _ABOUT, orjson.dumps(settings, option=orjson.OPT_INDENT_2))
@@ -87,7 +120,7 @@ def grow_corpus(
         raise BadInput(f"{folder}: holds a corpus made of something else (see {_ABOUT}); choose another folder")
     (folder / _PARTS).mkdir(exist_ok=True)
     growth = GrownCorpus(folder)
-    planned, number = _plan_papers(pieces, seed, equations), -1
+    planned, number = _plan_papers(known, seed, equations), -1
     while plans := list(islice(planned, papers)):
         number += 1
         name = _get_tar_name(number, papers)
@@ -114,32 +147,29 @@ def grow_corpus(
     return growth
 
 
-def _plan_papers(pieces: list[Piece], seed: int, equations: int) -> Iterator[_PaperPlan]:
-    """Yield papers until there are enough equations; all pieces of a field are used before one is used again."""
-    generator = np.random.default_rng(seed)
-    fields: dict[str, list[Piece]] = {}
-    for piece in pieces:
-        fields.setdefault(piece.field, []).append(piece)
+def load_papers(sources: Sequence[str]) -> list[_PaperPlan]:
+    """Read the papers of some sources that have equations; raises `BadInput` if there are none."""
+    found = []
+    for item in chain.from_iterable([open_source(source) for source in sources]):
+        with suppress(EqkinError):  # `eqkin add` would report it
+            paper = item.load()
+            document = parse(paper.text, paper.styles, [])
+            if document.equations:
+                found.append(_PaperPlan(0, paper, paper.title or document.about.title, len(document.equations)))
+    if not found:
+        raise BadInput(f"{', '.join(sources)}: no equations to grow a corpus from")
+    return found
 
-    def iter_shuffled(members: list[Piece]) -> Iterator[Piece]:
-        while True:
-            yield from (members[number] for number in generator.permutation(len(members)))
 
-    shuffled = [iter_shuffled(members) for members in fields.values()]
-    sizes = np.cumsum([sum(piece.equations for piece in members) for members in fields.values()], dtype=float)
-    number = total = 0
-    while total < equations:
-        field = shuffled[int(np.searchsorted(sizes, generator.random() * sizes[-1], "right"))]
-        wanted = min(generator.lognormal(np.log(_MEAN_EQUATIONS) - _SPREAD**2 / 2, _SPREAD), _MAX_EQUATIONS)
-        plan = _PaperPlan(number, [])
-        while plan.equations < wanted:
-            piece = next(field)
-            if piece in plan.pieces:  # a small field has no more
-                break
-            plan.pieces.append(piece)
-        yield plan
-        number += 1
-        total += plan.equations
+def _plan_papers(known: list[_PaperPlan], seed: int, equations: int) -> Iterator[_PaperPlan]:
+    """Yield papers until there are enough equations; all are used before one is used again."""
+    generator, number, total = np.random.default_rng(seed), 0, 0
+    while True:
+        for chosen in generator.permutation(len(known)).tolist():
+            if total >= equations:
+                return
+            yield replace(known[chosen], number=number)
+            number, total = number + 1, total + known[chosen].equations
 
 
 def _get_month(tar: int) -> str:
@@ -166,12 +196,14 @@ def _build_tar(plans: list[_PaperPlan], seed: int, papers: int) -> tuple[bytes, 
         for plan in plans:
             generator = np.random.default_rng([seed, plan.number])
             name = get_arxiv_id(plan.number, papers)
-            about = make_metadata(name, plan.pieces, generator)
+            about = make_metadata(name, plan, generator)
             count = generator.geometric(1 / _MEAN_CITATIONS) if plan.number else 0
             cited = [
                 get_arxiv_id(n, papers) for n in sorted({*generator.integers(0, plan.number or 1, count).tolist()})
             ]
-            files = write_paper(about, plan.pieces, cited, generator, several=plan.number % _MULTI_FILE_PERIOD == 0)
+            text = write_paper(plan.paper, about, cited, draw_permutation(generator))
+            several = plan.number % _MULTI_FILE_PERIOD == 0
+            files = {"main.tex": "\\input{text.tex}\n", "text.tex": text} if several else {"main.tex": text}
             _add_member(tar, f"{name[:4]}/{name}.gz", _pack_eprint(files))
             records.append(orjson.dumps(about) + b"\n")
     return packed.getvalue(), b"".join(records)
@@ -194,38 +226,59 @@ def _pack_eprint(files: dict[str, str]) -> bytes:
     return gzip.compress(packed.getvalue(), _GZIP_LEVEL, mtime=_EPOCH)
 
 
-def write_paper(
-    about: dict[str, Any], pieces: list[Piece], cited: list[str], generator: np.random.Generator, *, several: bool
-) -> dict[str, str]:
-    """Return a paper's LaTeX files by name, the main one first; with `several`, one file per piece."""
-    rename, bodies = draw_permutation(generator), []
-    for piece in pieces:
-        parts = [rename(part) if number % 2 else part for number, part in enumerate(piece.parts)]
-        bodies.append(f"{piece.definitions}{''.join(parts)}\n")
-    packages = ",".join(dict.fromkeys(name for piece in pieces for name in piece.packages))
-    authors = " \\and ".join(about["authors"].split(", "))
-    head = (
-        f"\\documentclass{{article}}\n\\usepackage{{{packages or 'amsmath'}}}\n"
-        f"\\title{{{_strip_latex(about['title'])}}}\n\\author{{{authors}}}\n\\begin{{document}}\n\\maketitle\n"
-        f"\\begin{{abstract}}\n{_strip_latex(about['abstract'])}\n\\end{{abstract}}\n"
-    )
+@dataclass(frozen=True)
+class LetterPermutation:
+    """A permutation of letters, applied to formulas."""
+
+    latin: dict[int, str]  # for `str.translate`
+    greek: dict[str, str]  # commands, with their backslashes
+
+    def __call__(self, formula: str) -> str:
+        """Rename the letters of a formula."""
+
+        def rename(match: re.Match[str]) -> str:
+            token: str = match[0]
+            if token[0] == "\\":
+                return self.greek.get(token, token)
+            return token.translate(self.latin) if len(token) <= _MAX_VARIABLES and token.isalpha() else token
+
+        return _TOKEN.sub(rename, formula)
+
+
+def draw_permutation(generator: np.random.Generator) -> LetterPermutation:
+    """Draw a random permutation, uniformly."""
+    latin: dict[int, str] = {}
+    for letters in _LATIN_GROUPS:
+        order = generator.permutation(len(letters))
+        latin |= {ord(letter): letters[place] for letter, place in zip(letters, order, strict=True)}
+    greek: dict[str, str] = {}
+    for names in (group.split() for group in _GREEK_GROUPS):
+        order = generator.permutation(len(names))
+        greek |= {rf"\{name}": rf"\{names[place]}" for name, place in zip(names, order, strict=True)}
+    return LetterPermutation(latin, greek)
+
+
+def write_paper(paper: Paper, about: dict[str, Any], cited: list[str], rename: LetterPermutation) -> str:
+    """Return the LaTeX of a paper with other letters in its formulas, and with citations."""
+
+    def rename_math(found: re.Match[str]) -> str:
+        begin, inside, end = (part for n, part in enumerate(found.groups()) if part is not None and n != 1)
+        return f"{begin}{rename(inside)}{end}"
+
+    text, begin, end = _MATH.sub(rename_math, paper.text), r"\begin{document}", r"\end{document}"
+    if begin not in text:
+        title = re.sub(r"[\\%#&_{}$^~]", " ", about["title"])  # what has a meaning in LaTeX
+        text = f"\\documentclass{{article}}\n\\title{{{title}}}\n{begin}\n{text}\n{end}\n"
     entries = "".join(f"\\bibitem{{c{n}}} A. Author, arXiv:{name}.\n" for n, name in enumerate(cited))
-    end = f"\\begin{{thebibliography}}{{99}}\n{entries}\\end{{thebibliography}}\n" if cited else ""
-    files = {f"part{n}.tex": body for n, body in enumerate(bodies, 1)}
-    inside = "".join(f"\\input{{{name}}}\n" for name in files) if several else "".join(bodies)
-    return {"main.tex": f"{head}{inside}{end}\\end{{document}}\n"} | (files if several else {})
+    before, _, after = text.rpartition(end) if end in text else (text, "", "")
+    more = f"\n\\begin{{thebibliography}}{{99}}\n{entries}\\end{{thebibliography}}\n" if cited else ""
+    return "\n".join(paper.styles) + before + more + end + after
 
 
-def _strip_latex(text: str) -> str:
-    """Replace everything that has a meaning in LaTeX."""
-    return re.sub(r"[\\%#&_{}$^~]", " ", text)
-
-
-def make_metadata(name: str, pieces: list[Piece], generator: np.random.Generator) -> dict[str, Any]:
-    """Return a paper's record in the metadata snapshot; title and abstract are taken from its pieces."""
-    text = "".join(pieces[0].parts[::2])[:8_000].replace("$$", "")  # without its formulas
+def make_metadata(name: str, plan: _PaperPlan, generator: np.random.Generator) -> dict[str, Any]:
+    """Return a paper's record in the metadata snapshot; title and abstract are taken from its text."""
+    text = _MATH.sub(" ", plan.paper.text.partition(r"\begin{document}")[2] or plan.paper.text)[:8_000]
     words = to_plain_text(text).replace(EQUATION_MARK, " ").split()
-    titles = [" ".join(piece.title.split()[:5]) for piece in (pieces[0], pieces[-1])]
     people = []
     for _ in range(1 + int(generator.integers(4))):
         first, *last = generator.integers((len(_FIRST_NAMES), len(_NAME_SYLLABLES), len(_NAME_SYLLABLES))).tolist()
@@ -235,8 +288,8 @@ def make_metadata(name: str, pieces: list[Piece], generator: np.random.Generator
         "id": name,
         "submitter": " ".join(people[0]),
         "authors": ", ".join(f"{first} {last}" for first, last in people),
-        "title": " and ".join(dict.fromkeys(title for title in titles if title)) or "Untitled",
-        "categories": re.sub(r"[^\w.]+", "-", pieces[0].field),
+        "title": " ".join(plan.title.split()) or "Untitled",
+        "categories": re.sub(r"[^\w.]+", "-", plan.paper.fields[0] if plan.paper.fields else "other"),
         "abstract": " ".join(words[:_ABSTRACT_WORDS]),
         "versions": [{"version": "v1", "created": date}],
         "update_date": date,

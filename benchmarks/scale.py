@@ -90,8 +90,8 @@ def grow(
 ) -> BenchmarkReport:
     """Make a large synthetic corpus out of a small one, in the form of arXiv's bulk archives.
 
-    Each paper combines pieces of several papers of one field and renames the letters of its formulas: the equations are
-    new, and similar to the originals in size and shape. For measurements only. Stop it at any time: the same command
+    Each paper is one of the small corpus with other letters in its formulas: the equations are new, and similar to the
+    originals in size and shape. For measurements only. Stop it at any time: the same command
     continues, and a larger number adds to what exists.
 
     **Example**

@@ -7,25 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import growth, pieces
+from benchmarks import growth
 from benchmarks.growth import grow_corpus
 from eqkin.api import Library
 from eqkin.errors import BadInput
-from eqkin.latex.macros import find_definitions
 from eqkin.latex.outline import parse
 from eqkin.sources.metadata import MetadataSnapshot
-from eqkin.sources.paper import Paper
 from eqkin.sources.readers import open_source
-
-DEFINITIONS = r"""
-\newcommand{\one}{1}
-\newcommand{\two}[2]{#1 + #2}
-\newcommand{\maybe}[2][0]{#1 \cdot #2}
-\def\upto#1;#2.{#1 \ldots #2}
-\let\other\two
-\NewDocumentCommand{\starred}{s O{3} m}{#3_{#2}}
-\DeclarePairedDelimiter{\abs}{\lvert}{\rvert}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +81,7 @@ def test_larger_corpus_begins_with_the_smaller_one(grown: growth.GrownCorpus, tm
         grow_corpus(["atlas:"], tmp_path, 600, papers=6, seed=1)
 
 
-def test_piece_keeps_its_own_macros(tmp_path: Path) -> None:
+def test_grown_papers_keep_their_macros(tmp_path: Path) -> None:
     for name, meaning in (("a", r"\alpha^{2}"), ("b", r"\frac{1}{2}")):
         text = rf"\newcommand{{\inner}}{{{meaning}}}\newcommand{{\whole}}{{\inner}}" + r"\[ \whole = 1 \]" * 5
         (tmp_path / f"{name}.tex").write_text(rf"\documentclass{{article}}\begin{{document}}{text}\end{{document}}")
@@ -105,22 +93,6 @@ def test_piece_keeps_its_own_macros(tmp_path: Path) -> None:
     squares, halves = (sum(mark in mathml for mathml in marks) for mark in ("<msup>", "<mfrac>"))
     assert squares + halves == grown.equations
     assert squares > 0 < halves
-
-
-def test_format_definition_round_trips() -> None:
-    macros = [found.value for found in find_definitions(DEFINITIONS)]
-    again = [found.value for found in find_definitions("\n".join(map(pieces.format_definition, macros)))]  # type: ignore[arg-type]
-    assert len(macros) == 7
-    assert again == macros
-
-
-def test_unbalanced_display_is_left_out_of_a_piece() -> None:
-    text = r"\section{A} $$ x = 1 $$ odd \[ \section{B} \begin{align} y \end{align} \bibitem{z} $$"
-    (piece,) = pieces.cut_paper(Paper("key", text))
-    joined = "".join(piece.parts)
-    assert piece.equations == 2
-    assert len(parse(joined + r"\[ z \]").equations) == 3
-    assert "bibitem" not in joined
 
 
 def test_grow_rejects_sources_without_equations(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.pieces import LetterPermutation, draw_permutation
+from benchmarks.growth import LetterPermutation, draw_permutation
 from eqkin.atlas import list_articles
 from eqkin.latex.environments import to_converter_input
 from eqkin.latex.outline import parse
