@@ -42,11 +42,14 @@ def test_examples_list_titles_and_words_without_formulas(context, folder):
     with Library.open(folder) as library:
         result = run_examples(context, library)
     counts, bayes, _, ising, _ = result.tables
-    assert bayes.rows[0].cells["title"] == "Bayes"
-    named = {row.cells["title"]: row.cells["words"] for row in ising.rows if row.cells["words"]}
-    assert named["Learning"] == "Boltzmann machine, Boltzmann" and named["On the Ising model"] == "Ising"
+    assert [table.name for table in result.tables[1:3]] == ["examples-bayes", "examples-total"]
+    for system in ("eqkin", "paper"):
+        assert bayes.rows[0].cells[f"{system}-title"] == "Bayes"
+        named = {row.cells[f"{system}-title"]: row.cells[f"{system}-words"] for row in ising.rows}
+        assert named["Learning"] == "Boltzmann machine, Boltzmann" and named["On the Ising model"] == "Ising"
     assert [row.title for row in ising.rows] == [str(rank) for rank in range(1, len(ising.rows) + 1)]
-    assert counts.rows[2].cells["Ising"].startswith("1, first at ")
+    assert [row.title for row in counts.rows[4:6]] == ["Ising model, eqkin", "Ising model, paper's network"]
+    assert all(row.cells["Ising"].startswith("1, first at ") for row in counts.rows[4:6])
     shown = " ".join(str(cell) for table in result.tables for row in table.rows for cell in row.cells.values())
     assert "\\" not in shown  # no formula is quoted
     assert result.facts["library"].startswith("5 equations in 3 papers")
@@ -59,5 +62,9 @@ def test_examples_of_an_unrelated_library_have_no_words(context, tmp_path):
         library.add(path)
         update_index(library, Encoder.load())
         result = run_examples(context, library)
-    assert all(not row.cells["words"] for table in result.tables[1:] for row in table.rows)
+    assert all(
+        not row.cells["eqkin-words"] and not row.cells["paper-words"]
+        for table in result.tables[1:]
+        for row in table.rows
+    )
     assert all(cell == "none" for row in result.tables[0].rows for cell in row.cells.values())
