@@ -87,7 +87,7 @@ def rank_by_vector(context: ExperimentContext, library: LibraryFiles) -> dict[st
     """Rank all equations for each example by the paper's network; equal formulas are one result."""
     corpus, formulas = read_library_formulas(library)
     queries = [query for _, query in EXAMPLES.values()]
-    system = context.attach_cache(NetworkSystem("paper", "Paper's network", "paper", device=context.device))
+    system = NetworkSystem("paper", "Paper's network", "paper", device=context.device)
     scores = system.rank(FormulaSet(Encoder.load().parse_formulas(queries), queries), formulas)
     found = {}
     for name, row in zip(EXAMPLES, scores, strict=True):
