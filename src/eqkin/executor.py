@@ -148,18 +148,18 @@ class LocalExecutor(Executor):
         first = next(tasks, None)
         if first is None:
             return
-        queue = _TaskQueue[T](function, self.jobs)
+        pool = _WorkerPool[T](function, self.jobs)
         try:
             for task in chain([first], tasks):
-                queue.submit(task)
-                while len(queue.waiting) > _TASKS_PER_JOB * self.jobs or queue.is_ready():
-                    yield from queue.collect()
-                    progress.under_way = len(queue.waiting)
-            while queue.waiting:
-                yield from queue.collect()
-                progress.under_way = len(queue.waiting)
+                pool.waiting.append((task, pool.submit(task)))
+                while len(pool.waiting) > _TASKS_PER_JOB * self.jobs or (pool.waiting and pool.waiting[0][1].done()):
+                    yield from pool.collect()
+                    progress.under_way = len(pool.waiting)
+            while pool.waiting:
+                yield from pool.collect()
+                progress.under_way = len(pool.waiting)
         finally:
-            queue.pool.close()
+            pool.close()
 
 
 class ThreadExecutor(Executor):
@@ -194,51 +194,16 @@ def _take_outcome(task: T, get_result: Callable[[], Any]) -> Outcome[T]:
         return Outcome(task, failure=(UNREADABLE, str(error)))
 
 
-class _TaskQueue(Generic[T]):
-    """Tasks under way in several processes, first in, first out."""
+class _WorkerPool(Generic[T]):
+    """Processes that apply one function, and the tasks under way in them; raises what `LocalExecutor` does."""
 
     def __init__(self, function: Callable[[T], Any], jobs: int) -> None:
         self._function, self._jobs = function, jobs
-        self.pool = _FunctionPool(function, jobs)
-        self.waiting: deque[tuple[T, Future[Any]]] = deque()
+        self.waiting: deque[tuple[T, Future[Any]]] = deque()  # first in, first out
+        self._start(jobs)
 
-    def submit(self, task: T) -> None:
-        self.waiting.append((task, self.pool.submit(task)))
-
-    def is_ready(self) -> bool:
-        """Return whether an outcome is available without waiting."""
-        return bool(self.waiting) and self.waiting[0][1].done()
-
-    def collect(self) -> list[Outcome[T]]:
-        """Return the outcome of the first task; after a crash, those of all tasks under way: any may have caused it."""
-        task, future = self.waiting.popleft()
-        try:
-            return [_take_outcome(task, future.result)]
-        except BrokenProcessPool:
-            pass
-        suspects = [task, *(later for later, _ in self.waiting)]
-        self.waiting.clear()
-        outcomes = []
-        self._replace_pool(1)
-        for suspect in suspects:
-            try:
-                outcomes.append(_take_outcome(suspect, self.pool.submit(suspect).result))
-            except BrokenProcessPool:
-                outcomes.append(Outcome(suspect, failure=(CRASHED, "it ended the process that worked on it")))
-                self._replace_pool(1)
-        self._replace_pool(self._jobs)
-        return outcomes
-
-    def _replace_pool(self, jobs: int) -> None:
-        self.pool.close()
-        self.pool = _FunctionPool(self._function, jobs)
-
-
-class _FunctionPool:
-    """Worker processes that apply one function; raises what `LocalExecutor` does."""
-
-    def __init__(self, function: Callable[[Any], Any], jobs: int) -> None:
-        self._file = _write_function(function)
+    def _start(self, jobs: int) -> None:
+        self._file = _write_function(self._function)
         # A fresh interpreter each: V8 and threads do not survive a fork.
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(jobs, context, initializer=_prepare_worker, initargs=(self._file,))
@@ -258,13 +223,38 @@ class _FunctionPool:
         finally:
             sys.argv = arguments
 
-    def submit(self, task: Any) -> Future[Any]:
+    def submit(self, task: T) -> Future[Any]:
+        """Begin a task; after a crash, its future has the error."""
         try:
             return self._pool.submit(_apply_function, task)
         except BrokenProcessPool as error:
             failed: Future[Any] = Future()
             failed.set_exception(error)
             return failed
+
+    def collect(self) -> list[Outcome[T]]:
+        """Return the outcome of the first task; after a crash, those of all tasks under way: any may have caused it."""
+        task, future = self.waiting.popleft()
+        try:
+            return [_take_outcome(task, future.result)]
+        except BrokenProcessPool:
+            pass
+        suspects = [task, *(later for later, _ in self.waiting)]
+        self.waiting.clear()
+        outcomes = []
+        self._restart(1)
+        for suspect in suspects:
+            try:
+                outcomes.append(_take_outcome(suspect, self.submit(suspect).result))
+            except BrokenProcessPool:
+                outcomes.append(Outcome(suspect, failure=(CRASHED, "it ended the process that worked on it")))
+                self._restart(1)
+        self._restart(self._jobs)
+        return outcomes
+
+    def _restart(self, jobs: int) -> None:
+        self.close()
+        self._start(jobs)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)

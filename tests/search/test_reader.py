@@ -115,7 +115,17 @@ def test_reader_never_raises(text, as_words, as_formula):
 
 @pytest.mark.parametrize(
     "text",
-    ["(" * 9_000, "{" * 9_000, "a/" * 6_000, "|" * 9_000, "<" * 9_000, "x^" * 6_000, "sqrt " * 3_000, "?" * 9_000],
+    [
+        "(" * 9_000,
+        "{" * 9_000,
+        "a/" * 6_000,
+        "|" * 9_000,
+        "<" * 9_000,
+        "x^" * 6_000,
+        "sqrt " * 3_000,
+        "?" * 9_000,
+        r"\frac" * 700,
+    ],
 )
 def test_reader_bounds_hostile_input(text):
     read = _READER.read(text)

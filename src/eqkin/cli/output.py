@@ -13,7 +13,7 @@ import typer
 
 from eqkin.cli.console import count_noun, warn
 from eqkin.errors import strip_control_chars
-from eqkin.mathml.unicode import format_prose, to_unicode
+from eqkin.mathml.prose import format_prose, to_unicode
 from eqkin.search.exports import list_papers, to_bibtex
 from eqkin.search.results import BAND_TITLES, EquationRecord, Hit, PaperHit, PaperRecord, Results, escape_csv_cell
 from eqkin.trees.mathml import Node, list_nodes, parse_mathml, to_mathml

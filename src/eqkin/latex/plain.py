@@ -16,12 +16,9 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, TypeVar, cast
 
 from eqkin.latex.typed import KNOWN_COMMANDS
 
-MAX_DEPTH = 60  # of brackets, roots and exponents; deeper formulas are not translated
 MAX_CHARACTERS = 4_000  # longer formulas are not translated
 _END = "\x01"  # ends a command that replaces a character; what follows is not spaced
 _SCRIPT_CHARACTERS = {  # as Unicode describes them: "<super> 0032"
@@ -209,37 +206,14 @@ def translate_plain(text: str, is_word: Callable[[str], bool] = lambda word: Fal
         latex = parser.parse_sequence("")
         while parser.at < len(parser.tokens):  # a bracket that nothing opens
             latex += parser.next().text + parser.parse_sequence("")
-    except _TooDeep:
+    except RecursionError:  # too many brackets, roots or exponents in each other
         return Translation(text)
     return Translation(re.sub(r"  +", " ", latex).strip(), parser.repairs)
 
 
-class _TooDeep(Exception):
-    pass
-
-
-_Method = TypeVar("_Method", bound=Callable[..., Any])
-
-
-def _bound_depth(method: _Method) -> _Method:
-    """Raise `_TooDeep` if a method of the parser calls itself too often."""
-
-    @wraps(method)
-    def bounded(self: _Parser, *arguments: Any) -> Any:
-        if self.depth >= MAX_DEPTH:
-            raise _TooDeep
-        self.depth += 1
-        try:
-            return method(self, *arguments)
-        finally:
-            self.depth -= 1
-
-    return cast(_Method, bounded)
-
-
 class _Parser:
     def __init__(self, text: str, is_word: Callable[[str], bool]) -> None:
-        self.text, self.is_word, self.at, self.depth = text, is_word, 0, 0
+        self.text, self.is_word, self.at = text, is_word, 0
         self.repairs: list[str] = []
         self.tokens: list[_Token] = []
         spaced = False
@@ -263,7 +237,6 @@ class _Parser:
         self.at += 1
         return token
 
-    @_bound_depth
     def parse_sequence(self, closing: str) -> str:
         """Translate up to a closing bracket, which is not consumed."""
         out: list[str] = []
@@ -417,7 +390,6 @@ class _Parser:
             self._read_argument(factor)
         return factor
 
-    @_bound_depth
     def _read_argument(self, factor: _Factor) -> None:
         """Add the argument of a function to it: a bracket, or the next factor."""
         token = self.peek()
@@ -435,7 +407,6 @@ class _Parser:
             else:
                 factor.latex += " " + argument.latex
 
-    @_bound_depth
     def _read_script(self, sign: str, big: bool, base: str) -> str:
         if sign == "_" and big and (limit := self._read_limit()):
             return limit
@@ -567,7 +538,6 @@ class _Parser:
             return _Factor(rf"\{{{inner}\}}", kind="bracket", inner=inner.strip())
         return _Factor(f"{opening}{inner}{closing}", kind="bracket", inner=None if opening == "[" else inner.strip())
 
-    @_bound_depth
     def _read_root(self, name: str) -> _Factor:
         index = _ROOTS[name]
         if (name == "root" and self.peek().text in ("(", "[")) or (name == "sqrt" and self.peek().text == "["):
