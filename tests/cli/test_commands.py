@@ -13,8 +13,8 @@ import typer.main
 from typer.testing import CliRunner
 
 from eqkin import Library
-from eqkin.cli import EXIT_CODES, app
-from eqkin.errors import BadInput
+from eqkin.cli import app
+from eqkin.errors import BadInput, EqkinError
 from eqkin.library.judgements import Judgement, LocalJudgements
 from tests.cli.running import eqkin
 from tests.sources.test_references import make_pdf
@@ -59,7 +59,7 @@ def test_help_imports_nothing_that_searches_reads_or_trains() -> None:
 def test_search_without_a_library_says_in_two_lines_what_to_type(tmp_path: Path) -> None:
     ended = eqkin("search", "E = mc^2", "--library", tmp_path / "none")
     missing, hint = ended.err.splitlines()
-    assert ended.code == EXIT_CODES[BadInput]
+    assert ended.code == BadInput.exit_code
     assert missing == f"eqkin: {tmp_path / 'none'}: there is no library"
     assert f"`eqkin add FOLDER --library {tmp_path / 'none'}`" in hint
     assert "`eqkin demo`" in hint
@@ -185,12 +185,12 @@ def test_convert_refuses_a_line_that_is_not_utf_8_and_a_line_without_end() -> No
 
 def test_errors_are_one_line_with_a_stable_exit_code(tmp_path: Path) -> None:
     ended = eqkin("add", tmp_path / "nothing", "--library", tmp_path / "library")
-    assert ended.code == EXIT_CODES[BadInput] == 3
+    assert ended.code == BadInput.exit_code == 3
     assert ended.err.startswith("eqkin: ") and "Traceback" not in ended.err
     assert not (tmp_path / "library").exists()
     assert eqkin("stats", "--library", tmp_path / "missing").code == 3
     assert eqkin("no-such-command").code == 2
-    assert len(set(EXIT_CODES.values())) == len(EXIT_CODES)
+    assert len({error.exit_code for error in EqkinError.__subclasses__()}) == len(EqkinError.__subclasses__())
 
 
 def test_environment_names_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from eqkin.cli.console import EXIT_CODES as EXIT_CODES
 from eqkin.cli.console import run_app
 
 _COMMANDS = {  # name: module and function; a module is imported when one of its commands is needed

@@ -13,27 +13,8 @@ import orjson
 import typer
 
 from eqkin import compiler
-from eqkin.errors import (
-    BadInput,
-    CorruptData,
-    EqkinError,
-    LibraryBusy,
-    LimitReached,
-    StorageFailed,
-    TrainingFailed,
-    Unreachable,
-    strip_control_chars,
-)
+from eqkin.errors import EqkinError, StorageFailed, strip_control_chars
 
-EXIT_CODES: dict[type[EqkinError], int] = {
-    BadInput: 3,
-    LimitReached: 4,
-    CorruptData: 5,
-    LibraryBusy: 6,
-    StorageFailed: 7,
-    TrainingFailed: 8,
-    Unreachable: 9,
-}
 MAX_SHOWN_PROBLEMS = 10
 
 
@@ -57,8 +38,7 @@ def run_app(app: typer.Typer, name: str) -> None:
         app(prog_name=name)
     except (EqkinError, OSError) as error:
         typer.secho(strip_control_chars(f"eqkin: {error}", lines=True), err=True, fg="red")
-        codes = (code for family, code in EXIT_CODES.items() if isinstance(error, family))
-        sys.exit(next(codes, EXIT_CODES[StorageFailed] if isinstance(error, OSError) else 1))
+        sys.exit(error.exit_code if isinstance(error, EqkinError) else StorageFailed.exit_code)
 
 
 def emit(result: object, as_json: bool, render: Callable[[], None]) -> None:

@@ -114,27 +114,21 @@ class LocalJudgements:
 
     def remove(self, equation: str, latex: str = "", mathml: str = "", words: str = "") -> int:
         """Delete all judgements of an equation for a query; return their number."""
-        if not self.path.exists():
-            return 0
-        with self._lock() as connection:
-            connection.execute(_SCHEMA)
-            condition = "equation = ? AND latex = ? AND mathml = ? AND words = ?"
-            return connection.execute(
-                f"DELETE FROM judgements WHERE {condition}", (equation, latex, mathml, words)
-            ).rowcount
+        condition = "equation = ? AND latex = ? AND mathml = ? AND words = ?"
+        return self._delete(condition, equation, latex, mathml, words)
 
     def delete(self, numbers: Iterable[int] | None = None) -> int:
         """Delete judgements by their numbers (see `list_numbered`), by default all; return how many were deleted."""
+        if numbers is None:
+            return self._delete("1")
+        return self._delete("id IN (SELECT value FROM json_each(?))", orjson.dumps(list(numbers)).decode())
+
+    def _delete(self, condition: str, *values: str) -> int:
         if not self.path.exists():
             return 0
         with self._lock() as connection:
             connection.execute(_SCHEMA)
-            if numbers is None:
-                return connection.execute("DELETE FROM judgements").rowcount
-            chosen = orjson.dumps(list(numbers)).decode()
-            return connection.execute(
-                "DELETE FROM judgements WHERE id IN (SELECT value FROM json_each(?))", (chosen,)
-            ).rowcount
+            return connection.execute(f"DELETE FROM judgements WHERE {condition}", values).rowcount
 
     def list_all(self) -> list[Judgement]:
         """Return all judgements, in the order in which they were added."""

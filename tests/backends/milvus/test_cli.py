@@ -4,7 +4,7 @@ import json
 
 from typer.testing import CliRunner
 
-from eqkin.cli import EXIT_CODES, app
+from eqkin.cli import app
 from eqkin.errors import BadInput, Unreachable
 from tests.backends.milvus.conftest import paper
 from tests.backends.milvus.run_server import free_port
@@ -32,7 +32,7 @@ def test_push_command_fails_with_one_line(filled):
     library = filled(paper("a", "E = mc^2"))
     arguments = ["push", "--library", str(library.folder), "--milvus"]
     nobody = runner.invoke(app, [*arguments, f"http://127.0.0.1:{free_port()}"]).exception
-    assert isinstance(nobody, Unreachable) and "is it running?" in str(nobody) and EXIT_CODES[Unreachable] == 9
+    assert isinstance(nobody, Unreachable) and "is it running?" in str(nobody) and Unreachable.exit_code == 9
     assert isinstance(runner.invoke(app, [*arguments, "nonsense"]).exception, BadInput)
     missing = runner.invoke(app, ["push", "--library", str(library.folder)], env={"EQKIN_MILVUS": ""})
     assert missing.exit_code == 2 and "--milvus" in missing.stderr
