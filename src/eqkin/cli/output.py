@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,15 +12,11 @@ import typer
 from eqkin.cli.console import count_noun, warn
 from eqkin.errors import strip_control_chars
 from eqkin.mathml.prose import format_prose, to_unicode
-from eqkin.search.exports import list_papers, to_bibtex
-from eqkin.search.results import BAND_TITLES, EquationRecord, Hit, PaperHit, PaperRecord, Results, escape_csv_cell
+from eqkin.search.exports import describe_query, list_papers, to_bibtex, to_csv
+from eqkin.search.results import BAND_TITLES, EquationRecord, Hit, PaperHit, PaperRecord, Results
 from eqkin.trees.mathml import Node, list_nodes, parse_mathml, to_mathml
 from eqkin.trees.normal import HORIZONTAL_TAGS
 
-_CSV_COLUMNS = (
-    "rank", "score", "similarity", "words", "id", "latex", "section", "paper", "title", "authors", "year", "fields",
-    "same", "more", "query", "relation",
-)  # fmt: skip
 _MAX_EXPLAINED_PARTS = 6
 _MAX_SHOWN_FIELDS = 8
 _PROSE_CHARS = 100  # on each side of an equation
@@ -40,30 +34,7 @@ def format_results(results: Results, form: str, topic: str = "1", *, header: boo
     """
     if form == "bibtex":
         return to_bibtex(list_papers(results.hits))
-    return "".join(_iter_trec_lines(results, topic) if form == "trec" else _iter_csv_lines(results, header))
-
-
-def _iter_csv_lines(results: Results, header: bool) -> Iterator[str]:
-    """Yield lines of CSV; a cell that a spreadsheet would evaluate as a formula is escaped."""
-    if header:
-        yield _format_csv_line(_CSV_COLUMNS)
-    for rank, hit in enumerate(results.hits, results.offset + 1):
-        equation, paper = hit.equation, hit.equation.paper
-        yield _format_csv_line(
-            (
-                rank, f"{hit.score:.4f}", f"{hit.similarity:.4f}", f"{hit.words:.4f}", equation.id, equation.latex,
-                equation.section, paper.key, paper.title, "; ".join(paper.authors), paper.year or "",
-                "; ".join(paper.fields), "; ".join(hit.same), hit.more, _describe_query(results),
-                hit.relation,
-            )
-        )  # fmt: skip
-
-
-def _format_csv_line(cells: Sequence[object]) -> str:
-    line = io.StringIO()
-    escaped = (escape_csv_cell(cell) if isinstance(cell, str) else cell for cell in cells)
-    csv.writer(line, lineterminator="\n").writerow(escaped)
-    return line.getvalue()
+    return "".join(_iter_trec_lines(results, topic)) if form == "trec" else to_csv(results, header=header)
 
 
 def _iter_trec_lines(results: Results, topic: str, tag: str = "eqkin") -> Iterator[str]:
@@ -74,10 +45,6 @@ def _iter_trec_lines(results: Results, topic: str, tag: str = "eqkin") -> Iterat
     for rank, (hit, score) in enumerate(zip(results.hits, best, strict=True), results.offset + 1):
         name = re.sub(r"\s", "%20", hit.equation.id)
         yield f"{topic} Q0 {name} {rank} {score:.6f} {tag}\n"
-
-
-def _describe_query(results: Results) -> str:
-    return " ".join(filter(None, (results.latex or to_unicode(results.mathml), results.text)))
 
 
 def print_results(
@@ -94,7 +61,7 @@ def print_results(
         weak: Show weak hits rather than their number.
     """
     if titled:
-        asked = strip_control_chars(_describe_query(results))
+        asked = strip_control_chars(describe_query(results))
         nothing = f"nothing found for {asked}" + (" with these filters" if filtered else "")
         typer.secho(f"\n{asked}" if results.hits else nothing, bold=True)
     if results.lacks_form:

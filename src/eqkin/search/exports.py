@@ -13,6 +13,7 @@ import orjson
 
 from eqkin.latex.arxiv_ids import ArxivId, parse_arxiv_id
 from eqkin.library.records import simplify_name
+from eqkin.mathml.prose import to_unicode
 from eqkin.search.reader import ReadQuery
 from eqkin.search.results import HIT_RELATIONS, FacetCount, Hit, PaperRecord, Results, escape_csv_cell
 
@@ -23,6 +24,9 @@ _BIBTEX_ESCAPES = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
 } | {character: "\\" + character for character in "&%$#_"}
+_CSV_COLUMNS = (
+    "rank score similarity words year more id latex section label paper title authors fields same query relation"
+).split()
 _INLINE_MATH = re.compile(r"\\\((.*?)\\\)")
 _SHORT_WORDS = frozenset(
     "a an and the of on in for to from with by at is are der die das ein eine le la les un une".split()
@@ -205,17 +209,24 @@ def _to_ris(results: Results) -> bytes:
     return "\r\n".join(lines).encode()
 
 
-def _to_csv(results: Results) -> bytes:
+def to_csv(results: Results, *, header: bool = True) -> str:
+    """Write results as CSV; a cell that a spreadsheet would evaluate as a formula is escaped."""
     out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow("rank score similarity id latex section label paper title authors year fields".split())
-    for rank, hit in enumerate(results.hits, 1):
+    writer = csv.writer(out, lineterminator="\n")
+    if header:
+        writer.writerow(_CSV_COLUMNS)
+    for rank, hit in enumerate(results.hits, results.offset + 1):
         e, p = hit.equation, hit.equation.paper
-        texts = [e.id, e.latex, e.section, e.label, p.key, p.title, "; ".join(p.authors)]
-        cells = [escape_csv_cell(text) for text in texts]
-        scores = [f"{hit.score:.6f}", f"{hit.similarity:.6f}"]
-        writer.writerow([rank, *scores, *cells, p.year or "", escape_csv_cell("; ".join(p.fields))])
-    return out.getvalue().encode()
+        scores = [f"{score:.6f}" for score in (hit.score, hit.similarity, hit.words)]
+        texts = [e.id, e.latex, e.section, e.label, p.key, p.title, "; ".join(p.authors), "; ".join(p.fields)]
+        texts += ["; ".join(hit.same), describe_query(results), hit.relation]
+        writer.writerow([rank, *scores, p.year or "", hit.more, *map(escape_csv_cell, texts)])
+    return out.getvalue()
+
+
+def describe_query(results: Results) -> str:
+    """Return the query of results in one line."""
+    return " ".join(filter(None, (results.latex or to_unicode(results.mathml), results.text)))
 
 
 def _to_json(results: Results) -> bytes:
@@ -229,7 +240,7 @@ _FORMATS: dict[str, tuple[str, str, Callable[[Results], bytes]]] = {
         lambda results: to_bibtex(list_papers(results.hits)).encode(),
     ),
     "ris": ("application/x-research-info-systems; charset=utf-8", "ris", _to_ris),
-    "csv": ("text/csv; charset=utf-8", "csv", _to_csv),
+    "csv": ("text/csv; charset=utf-8", "csv", lambda results: to_csv(results).encode()),
     "json": ("application/json", "json", _to_json),
 }
 EXPORT_TYPES = [media_type.partition(";")[0] for media_type, _, _ in _FORMATS.values()]
