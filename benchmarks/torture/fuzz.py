@@ -36,7 +36,7 @@ from eqkin.library.parsing import measure_peak_bytes, parse_item
 from eqkin.mathml.converter import Converter
 from eqkin.mathml.formulas import convert_typed_formula
 from eqkin.mathml.operators import parse_operators
-from eqkin.mathml.unicode import to_unicode
+from eqkin.mathml.prose import to_unicode
 from eqkin.search.engine import SearchEngine
 from eqkin.sources.readers import open_source
 from eqkin.trees.mathml import parse_mathml, to_mathml, to_node
