@@ -149,8 +149,7 @@ class HeldOutTriples:
     def compute_bound(self, share: float, *, by_work: bool = True) -> tuple[Score, int]:
         """Compute the interval of an incomplete U-statistic around a share, and the colours it needs."""
         colours = count_colours(self.works if by_work else self.papers)
-        interval = compute_incomplete_interval(share, colours, len(self))
-        return Score(interval.score, interval.low, interval.high), colours
+        return compute_incomplete_interval(share, colours, len(self)), colours
 
     def compute_score(self, values: Floats, resamples: int, chosen: Flags | None = None) -> Score:
         """Compute the mean over the triples, or the chosen ones, with its interval by bootstrap over works."""

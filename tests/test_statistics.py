@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from eqkin.errors import BadInput
 from eqkin.statistics import (
-    Interval,
     Score,
     bootstrap_mean,
     color_triples,
@@ -86,21 +85,16 @@ def test_u_statistic_intervals_have_closed_form() -> None:
     interval = compute_incomplete_interval(0.5, colours=10, triples=1_000, delta=2 / math.e**2)
     assert (interval.low, interval.high) == pytest.approx((0.4, 0.6))
     wide = compute_incomplete_interval(0.765, colours=194, triples=100_000)
-    assert wide.high - wide.score == pytest.approx(math.sqrt(194 * math.log(40) / 200_000))
+    assert wide.high - wide.value == pytest.approx(math.sqrt(194 * math.log(40) / 200_000))
     # independent triples: Hoeffding's interval
     assert compute_incomplete_interval(0.5, 1, 800).high == pytest.approx(0.5 + math.sqrt(math.log(40) / 1_600))
 
 
 def test_u_statistic_intervals_are_clipped_to_0_and_1() -> None:
-    assert compute_incomplete_interval(0.99, 3, 10) == Interval(
+    assert compute_incomplete_interval(0.99, 3, 10) == Score(
         0.99, pytest.approx(0.99 - math.sqrt(3 * math.log(40) / 20)), 1
     )
-    assert compute_incomplete_interval(0.3, 0, 0) == Interval(0.3, 0.0, 1.0)
-
-
-def test_interval_prints_percentages() -> None:
-    assert str(Interval(0.891, 0.84, 0.942)) == "89.1 % [84.0, 94.2]"
-    assert str(Interval(math.nan, 0.0, 1.0)) == "no score [0.0, 100.0]"
+    assert compute_incomplete_interval(0.3, 0, 0) == Score(0.3, 0.0, 1.0)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1.0, math.nan])

@@ -27,7 +27,7 @@ Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 
 RESAMPLES = 2_000
 SIGN_FLIPS = 10_000  # random sign patterns per test
-CONFIDENCE = 0.95
+CONFIDENCE, DELTA = 0.95, 0.05  # an interval holds the true score with probability 1 - delta
 _MAX_CELLS = 4_000_000  # weights or signs in memory at once
 _MAX_EXACT_DIFFERENCES = 13  # up to here all sign patterns are tried
 _ROUNDING_TOLERANCE = 1e-9  # by which sums of the same numbers may differ, relative to the sum of their sizes
@@ -43,24 +43,10 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A score and the range that holds the true one with probability 1 - delta; in [0, 1], the score may be NaN."""
-
-    score: float
-    low: float
-    high: float
-    delta: float = 0.05
-
-    def __str__(self) -> str:
-        score = "no score" if math.isnan(self.score) else f"{100 * self.score:.1f} %"
-        return f"{score} [{100 * self.low:.1f}, {100 * self.high:.1f}]"
-
-
-@dataclass(frozen=True)
 class RankingScore:
     """The ranking score on a set of triples, with what its interval depends on."""
 
-    interval: Interval
+    interval: Score  # within [0, 1]
     triples: int
     colours: int  # of the triples, so that no two triples of one colour share a paper
     papers: int  # that occur in the triples
@@ -68,13 +54,15 @@ class RankingScore:
     @property
     def score(self) -> float:
         """Share of the triples ranked correctly; NaN if there are none."""
-        return self.interval.score
+        return self.interval.value
 
     def __str__(self) -> str:
-        return f"{self.interval} on {self.triples:,} triples from {self.papers:,} papers"
+        score = "no score" if math.isnan(self.score) else f"{100 * self.score:.1f} %"
+        low, high = (100 * (bound or 0.0) for bound in (self.interval.low, self.interval.high))
+        return f"{score} [{low:.1f}, {high:.1f}] on {self.triples:,} triples from {self.papers:,} papers"
 
 
-def compute_incomplete_interval(score: float, colours: int, triples: int, delta: float = 0.05) -> Interval:
+def compute_incomplete_interval(score: float, colours: int, triples: int, delta: float = DELTA) -> Score:
     """Compute the interval of an incomplete U-statistic: the mean over triples D drawn with replacement.
 
         |s - score| <= sqrt( chi ln(2 / delta) / (2 |D|) )   with probability at least 1 - delta
@@ -89,9 +77,9 @@ def compute_incomplete_interval(score: float, colours: int, triples: int, delta:
     if score < 0 or score > 1:
         raise BadInput(f"the score must be between 0 and 1, got {score}")
     if triples == 0 or math.isnan(score):
-        return Interval(score, 0.0, 1.0, delta)
+        return Score(score, 0.0, 1.0)
     width = math.sqrt(colours * math.log(2 / delta) / (2 * triples))
-    return Interval(score, max(0.0, score - width), min(1.0, score + width), delta)
+    return Score(score, max(0.0, score - width), min(1.0, score + width))
 
 
 def score_ranking(positive: Floats, negative: Floats, papers: Integers) -> RankingScore:

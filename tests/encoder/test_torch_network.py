@@ -1,4 +1,4 @@
-"""The sum network against its formulas, torch's batch norm and the numpy encoder."""
+"""The networks against their formulas, torch's batch norm and the numpy encoder."""
 
 # ruff: noqa: E402
 import numpy as np
@@ -11,30 +11,35 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from eqkin.encoder.architecture import FEATURES, NORM_EPSILON, Architecture, compute_sinusoids, compute_weight_shapes
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
-from eqkin.encoder.torch_network import NodeNorm, SoftNorm, SumNetwork
+from eqkin.encoder.torch_network import MixNetwork, NodeNorm, SoftNorm, SumNetwork, TreeNetwork, build_network
 from eqkin.errors import CorruptData
+from eqkin.library.parsing import parse_item
+from eqkin.sources.readers import open_source
 from eqkin.training.batches import DeviceNetwork
 from eqkin.trees import Vocabulary
 from eqkin.trees.vocabulary import to_dense
-from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random
-from tests.encoder.models import SMALL, VOCABULARY, random_model
+from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random, slow_mix
+from tests.encoder.models import SMALL, SMALL_MIX, VOCABULARY, random_model
 from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
 LEAF = ("mi", "", "x", [])
-SHAPES = [SMALL, Architecture(7, 1, (), 3), Architecture(9, 2, (0, 1), 4)]
+SUM_SHAPES = [SMALL, Architecture(7, 1, (), 3), Architecture(9, 2, (0, 1), 4)]
+MIX_SHAPES = [SMALL_MIX, Architecture(7, 1, dimensions=3, kind="mix"), Architecture(9, 3, dimensions=4, kind="mix")]
+SHAPES = SUM_SHAPES + MIX_SHAPES
+BOTH_KINDS = pytest.mark.parametrize("architecture", [SMALL, SMALL_MIX], ids=["sum", "mix"])
 
 
-def features_of(forest) -> torch.Tensor:
-    return torch.from_numpy(to_dense(VOCABULARY.extract_features(forest))).double()
+def features_of(forest, vocabulary=VOCABULARY) -> torch.Tensor:
+    return torch.from_numpy(to_dense(vocabulary.extract_features(forest))).double()
 
 
-def network_of(architecture=SMALL, seed=0) -> SumNetwork:
+def network_of(architecture=SMALL, seed=0) -> TreeNetwork:
     """Return a network with random weights in double precision."""
-    return SumNetwork.from_weights(architecture, random_model(architecture, seed).weights).double()
+    return build_network(architecture, random_model(architecture, seed).weights).double()
 
 
-def reference(weights, architecture, forest, *, learning):
+def compute_sum(weights, architecture, forest, *, learning):
     """Compute embeddings by the formulas of `architecture`, with an adjacency matrix."""
     n, start = len(forest.tag), forest.offsets.tolist()
     around = torch.eye(n, dtype=torch.float64)
@@ -60,8 +65,33 @@ def reference(weights, architecture, forest, *, learning):
     return y / (mean + deviation)
 
 
+def compute_mix(weights, architecture, forest, *, learning):
+    """Compute embeddings by the formulas of `architecture`, node by node."""
+    start = forest.offsets.tolist()
+    table = torch.from_numpy(compute_sinusoids(len(forest.tag), architecture.width)).double()
+    places = table[torch.from_numpy(forest.compute_position())]
+    x = features_of(forest) @ weights["first.weight"].T + weights["first.alpha"] * places + weights["first.bias"]
+    x = x.clamp(min=0)
+    for i in range(architecture.layers):
+        moved = slow_mix(forest, x, weights[f"layers.{i}.mix"]) @ weights[f"layers.{i}.weight"].T
+        norm = {name: weights[f"layers.{i}.norm.{name}"] for name in ("weight", "bias", "mean", "variance")}
+        mean = moved.mean(0) if learning else norm["mean"]
+        variance = (moved - mean).square().mean(0) if learning else norm["variance"]
+        normed = (moved - mean) / (variance + NORM_EPSILON).sqrt() * norm["weight"] + norm["bias"]
+        x = x + normed.clamp(min=0)
+    parts = [x[a:b] for a, b in zip(start, start[1:], strict=False)]
+    pooled = [torch.cat([part.mean(0), (part.square().mean(0) + 1e-6).sqrt()]) for part in parts]
+    y = torch.stack(pooled) @ weights["output.weight"].T + weights["output.bias"]
+    return y / y.square().sum(1, keepdim=True).sqrt()
+
+
+def reference(weights, architecture, forest, *, learning):
+    compute = compute_mix if architecture.kind == "mix" else compute_sum
+    return compute(weights, architecture, forest, learning=learning)
+
+
 @given(SOME_FORESTS, st.sampled_from(SHAPES), st.integers(0, 5))
-def test_sum_embeddings_match_the_formulas(forest, architecture, seed):
+def test_embeddings_match_the_formulas(forest, architecture, seed):
     network = network_of(architecture, seed)
     expected = reference(network.state_dict(), architecture, forest, learning=False)
     embeddings = network(features_of(forest), batch_trees(forest))
@@ -70,7 +100,7 @@ def test_sum_embeddings_match_the_formulas(forest, architecture, seed):
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=6), st.sampled_from(SHAPES), st.integers(0, 5))
-def test_sum_training_matches_the_formulas_and_gradients(sizes, architecture, seed):
+def test_training_matches_the_formulas_and_gradients(sizes, architecture, seed):
     forest = build([LEAF, *(("mrow", "", "", [LEAF] * n + [("mo", "a=b", "=12"[:n], [LEAF])]) for n in sizes)])
     network = network_of(architecture, seed).train()
     weights = dict(network.named_parameters())
@@ -126,12 +156,12 @@ def test_node_norm_of_equal_nodes_is_finite():
     assert gradient.isfinite().all()
 
 
-@settings(max_examples=15)
-@given(SOME_FORESTS, st.integers(1, 40))
-def test_padding_does_not_change_sum_training(forest, padding):
+@settings(max_examples=25)
+@given(SOME_FORESTS, st.integers(1, 40), st.sampled_from([SMALL, SMALL_MIX]))
+def test_padding_does_not_change_training(forest, padding, architecture):
     results = []
     for rows in (0, padding):
-        network = network_of().train()
+        network = network_of(architecture).train()
         trees = padded(batch_trees(forest), rows)
         features = torch.cat([features_of(forest), 9 * random(rows, FEATURES)])
         embeddings = network(features, trees)
@@ -174,19 +204,20 @@ def test_soft_norm_gradient_is_exact_and_finite():
         assert same.grad.isfinite().all()
 
 
-def test_sum_statistics_change_only_in_training():
+@BOTH_KINDS
+def test_statistics_change_only_in_training(architecture):
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(4)])
-    network = network_of()
+    network = network_of(architecture)
     before = {name: buffer.clone() for name, buffer in network.named_buffers()}
     network(features_of(forest), batch_trees(forest))
     assert all(torch.equal(before[name], buffer) for name, buffer in network.named_buffers())
     network.train()(features_of(forest), batch_trees(forest))
     moved = {name for name, buffer in network.named_buffers() if not torch.equal(before[name], buffer)}
     assert moved == {name for name in before if name.endswith((".mean", ".variance", ".deviation"))}
-    assert len(moved) == 6
+    assert len(moved) == (6 if architecture is SMALL else 4)
 
 
-@pytest.mark.parametrize("architecture", [Architecture(), *SHAPES])
+@pytest.mark.parametrize("architecture", [Architecture(), *SUM_SHAPES])
 def test_sum_weights_have_the_names_and_shapes_of_the_architecture(architecture):
     network = SumNetwork(architecture)
     shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
@@ -206,9 +237,10 @@ def test_new_sum_network_has_alpha_1():
     assert not network.first.positions.requires_grad
 
 
-def test_sum_computes_in_the_precision_of_its_features():
+@BOTH_KINDS
+def test_network_computes_in_the_precision_of_its_features(architecture):
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(9)])
-    network = network_of().float().train()
+    network = network_of(architecture).float().train()
     features, trees = features_of(forest), batch_trees(forest)
     nodes = network.encode_nodes(features.bfloat16(), trees)
     assert nodes.dtype == torch.bfloat16
@@ -273,3 +305,67 @@ def test_numpy_and_torch_vectors_agree_for_extreme_trees(vocabulary, architectur
         chain = ("mrow", "a=b\nc=d", "", [chain])
     odd = ("nobody", "knows=this", "☃☃☃", [("mi", "", "\u2061", []), ("mtext", "", "x" * 400, [])])
     assert_same_vectors(random_model(architecture, 2, vocabulary), build([LEAF, star, odd, chain, LEAF]))
+
+
+@pytest.mark.filterwarnings("ignore:<class:DeprecationWarning")  # of torch, to itself
+def test_mix_network_compiles_to_one_graph_for_all_sizes():
+    network, graphs = network_of(SMALL_MIX).float().train(), []
+
+    def note(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(network, backend=note, fullgraph=True, dynamic=True)
+    for n in (2, 5, 9):
+        forest = build([("mrow", "", "", [LEAF] * n), LEAF])
+        features, trees = features_of(forest).float(), batch_trees(forest)
+        assert torch.allclose(compiled(features, trees), network(features, trees), atol=1e-6)
+    assert len(graphs) == 1
+    torch._dynamo.reset()
+
+
+def test_build_network_follows_the_kind():
+    assert isinstance(build_network(SMALL), SumNetwork)
+    assert isinstance(build_network(SMALL_MIX), MixNetwork)
+    weights = random_model(SMALL_MIX).weights
+    network = build_network(SMALL_MIX, weights)
+    assert not network.training
+    assert all((tensor.numpy() == weights[name]).all() for name, tensor in network.state_dict().items())
+    with pytest.raises(CorruptData, match="lack layers"):
+        build_network(SMALL_MIX, random_model(SMALL).weights)
+
+
+@pytest.mark.parametrize("architecture", MIX_SHAPES)
+def test_mix_weights_have_the_names_and_shapes_of_the_architecture(architecture):
+    shapes = {name: tuple(tensor.shape) for name, tensor in build_network(architecture).state_dict().items()}
+    assert shapes == compute_weight_shapes(architecture)
+    assert shapes["layers.0.mix"] == (5, architecture.width)
+    assert shapes["output.weight"] == (architecture.dimensions, 2 * architecture.width)
+    assert "layers.0.bias" not in shapes
+    assert "soft_norm.mean" not in shapes
+
+
+def test_new_mix_weights_have_random_signs():
+    torch.manual_seed(0)
+    network = build_network(Architecture(512, 1, dimensions=4, kind="mix"))
+    mix = network.layers[0].mix.detach()
+    assert mix.abs().mean(1).tolist() == pytest.approx([1.0, 0.5, 0.5, 0.5, 0.5], abs=0.03)
+    assert mix.mean(1).tolist() == pytest.approx([0.0] * 5, abs=0.15)
+    assert network.first.alpha.item() == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("architecture", [SMALL_MIX, Architecture(512, 4, dimensions=64, kind="mix")], ids=str)
+def test_numpy_and_torch_mix_vectors_agree(architecture):
+    items = [item for _, item in zip(range(6), open_source("atlas:"), strict=False)]
+    for forest in (parse_item(item, "").forest for item in items):
+        vocabulary = Vocabulary.learn([forest])
+        torch.manual_seed(0)
+        network = build_network(architecture)
+        features, trees = features_of(forest, vocabulary).float(), batch_trees(forest)
+        with torch.no_grad():
+            network(features, trees)  # in training, so that the averages are of an ordinary size
+            theirs = network.eval()(features, trees).numpy()
+        weights = {name: tensor.detach().numpy() for name, tensor in network.state_dict().items()}
+        ours = Encoder(Model(architecture, vocabulary, weights)).embed(forest)
+        assert len(ours) == len(forest) > 0
+        assert np.abs(ours - theirs).max() <= 1e-5

@@ -196,7 +196,7 @@ def _train_with_progress(run: TrainingRun, *, resume: bool, quiet: bool) -> Trai
 def describe_progress(progress: TrainingProgress) -> str:
     """Describe the state of a run in one line."""
     losses = ", ".join(f"{name} {value:.4f}" for name, value in progress.losses.items())
-    ranking = f", held-out ranking {progress.ranking.interval}" if progress.ranking else ""
+    ranking = f", held-out ranking {str(progress.ranking).partition(' on ')[0]}" if progress.ranking else ""
     return f"{losses}, {progress.triplets_per_second:,.0f} triplets/s{ranking}"
 
 

@@ -24,7 +24,7 @@ import torch
 from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import TreeNetwork
 from eqkin.errors import BadInput
-from eqkin.statistics import RankingScore, score_ranking
+from eqkin.statistics import DELTA, RankingScore, score_ranking
 from eqkin.training.batches import DeviceForest
 from eqkin.training.checkpoint import METRICS_FILE, Checkpoint, MetricsFile, load_checkpoint, lock_run, read_metrics
 from eqkin.training.config import LoggingConfig, Recipe, choose_device
@@ -181,7 +181,7 @@ class TrainingRun:
         interval, metrics = ranking.interval, trainer.metrics
         record = {
             "step": trainer.step, "triplets": trainer.step * self.recipe.batch,
-            "ranking": interval.score, "low": interval.low, "high": interval.high, "triples": triples,
+            "ranking": interval.value, "low": interval.low, "high": interval.high, "triples": triples,
         }  # fmt: skip
         key = (trainer.step, triples)
         if metrics is not None and key not in ((r["step"], r.get("triples")) for r in read_metrics(metrics.path)):
@@ -204,7 +204,7 @@ class TrainingRun:
             "held_out_ranking": {
                 "score": ranking.score, "low": ranking.interval.low, "high": ranking.interval.high,
                 "triples": ranking.triples, "papers": ranking.papers, "colours": ranking.colours,
-                "delta": ranking.interval.delta,
+                "delta": DELTA,
             },
         }  # fmt: skip
         Model(

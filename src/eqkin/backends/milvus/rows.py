@@ -153,18 +153,9 @@ def estimate_size(row: Row) -> int:
 
 def encode_tree(forest: Forest, index: int) -> list[Any]:
     """Return a tree as lists: its distinct tags, attributes and texts, and the columns of its nodes."""
-    nodes = slice(int(forest.offsets[index]), int(forest.offsets[index + 1]))
-    strings, columns = list[list[str]](), list[list[int]]()
-    for names, column in (
-        (forest.tags, forest.tag),
-        (forest.attributes, forest.attribute),
-        (forest.texts, forest.text),
-    ):
-        numbers = column[nodes].tolist()
-        local = {number: at for at, number in enumerate(dict.fromkeys(numbers))}
-        strings.append([names[number] for number in local])
-        columns.append([local[number] for number in numbers])
-    return [*strings, *columns, forest.n_children[nodes].tolist()]
+    one = forest.select([index])
+    columns = (one.tag, one.attribute, one.text, one.n_children)
+    return [one.tags, one.attributes, one.texts, *(column.tolist() for column in columns)]
 
 
 def decode_trees(trees: Iterable[list[Any]]) -> Forest:
