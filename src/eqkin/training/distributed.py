@@ -223,11 +223,6 @@ class LocalBatch:
         sizes = get_sizes(trees)
         return cls(trees[rows], rows, (sizes.cumsum(0) - sizes)[rows])
 
-    @property
-    def anchors(self) -> Tensor | None:
-        """Positions of its anchors among all anchors; None: these are all of them."""
-        return None if self.rows is None else self.rows.chunk(BATCH_GROUPS)[0]
-
     def compute_positions(self, nodes: Tensor, trees: TreeBatch) -> Tensor:
         """Return the positions of nodes in the whole batch, given those in the local one; undefined for padding."""
         if self.starts is None:

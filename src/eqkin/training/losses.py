@@ -1,7 +1,7 @@
 r"""Losses, each an `nn.Module`, and the tables of the teachers on the device.
 
-Of several processes that train together, each computes the loss of its own rows of the batch (`rows`, see
-`distributed`); the documentation of each loss says how the results add up.
+Of several processes that train together, each computes the expensive losses of its own rows of the batch alone (see
+`distributed`); their documentation says how the results add up. The others are computed by every process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eqkin.training.augmentation import NodeMask
-from eqkin.training.distributed import BATCH_GROUPS, SINGLE_PROCESS, ProcessGroup, select_rows
+from eqkin.training.distributed import select_rows
 from eqkin.training.randomness import RandomStream
 from eqkin.training.text import ContextWords
 from eqkin.trees import Forest
@@ -145,19 +145,15 @@ class ContextLoss(nn.Module):
         super().__init__()
         self.temperature = temperature
 
-    def forward(
-        self, anchor: Tensor, partner: Tensor, anchor_paper: Tensor, partner_paper: Tensor, rows: Tensor | None = None
-    ) -> Tensor:
-        """Return the mean over the anchors, or over those in `rows`; partners are related row by row."""
-        every = torch.arange(len(anchor), device=anchor.device)
-        target = every if rows is None else rows
-        query, paper = select_rows(anchor, rows), select_rows(anchor_paper, rows)
-        same_partner = (paper[:, None] == partner_paper) & (target[:, None] != every)
-        same_anchor = paper[:, None] == anchor_paper
+    def forward(self, anchor: Tensor, partner: Tensor, anchor_paper: Tensor, partner_paper: Tensor) -> Tensor:
+        """Return the mean over the anchors; partners are related row by row."""
+        target = torch.arange(len(anchor), device=anchor.device)
+        same_partner = (anchor_paper[:, None] == partner_paper) & (target[:, None] != target)
+        same_anchor = anchor_paper[:, None] == anchor_paper
         logits = torch.cat(
             [
-                (query @ partner.T / self.temperature).masked_fill(same_partner, _MASKED_LOGIT),
-                (query @ anchor.T / self.temperature).masked_fill(same_anchor, _MASKED_LOGIT),
+                (anchor @ partner.T / self.temperature).masked_fill(same_partner, _MASKED_LOGIT),
+                (anchor @ anchor.T / self.temperature).masked_fill(same_anchor, _MASKED_LOGIT),
             ],
             dim=1,
         )
@@ -256,65 +252,34 @@ class WordLoss(nn.Module):
 
     The words around an equation form a vector: the sum of their learned vectors, weighted by idf and scaled to length
     1. Within a batch, each equation must find its words, and the words their equation.
-
-    Args:
-        group: The processes among which batches are divided.
     """
 
-    def __init__(
-        self,
-        tables: WordTables,
-        dimensions: int,
-        *,
-        seed: int = 0,
-        group: ProcessGroup = SINGLE_PROCESS,
-        dropout: float = WORD_DROPOUT,
-    ) -> None:
+    def __init__(self, tables: WordTables, dimensions: int, *, seed: int = 0, dropout: float = WORD_DROPOUT) -> None:
         super().__init__()
-        self._tables, self._stream, self._group, self._dropout = tables, RandomStream(seed, "words"), group, dropout
+        self._tables, self._stream, self._dropout = tables, RandomStream(seed, "words"), dropout
         self.vectors = nn.Parameter(torch.randn(tables.vocabulary, dimensions) * _INITIAL_WORD_DEVIATION)
         self.scale = nn.Parameter(torch.tensor(math.log(_INITIAL_SCALE)))
 
-    def forward(
-        self, embeddings: Tensor, trees: Tensor, same: Tensor, step: Tensor, rows: Tensor | None = None
-    ) -> Tensor:
-        """Return the mean of both directions over the equations with words; the results of all processes sum to it.
+    def forward(self, embeddings: Tensor, trees: Tensor, same: Tensor, step: Tensor) -> Tensor:
+        """Return the mean of both directions over the equations with words.
 
         Args:
             embeddings: Of length 1, (m, dimensions).
-            trees: Numbers of the trees of `rows`.
-            same: (rows, m) pairs that are not negatives of each other, including each equation with itself.
+            trees: Numbers of the trees.
+            same: (m, m) pairs that are not negatives of each other, including each equation with itself.
             step: Number of the step.
-            rows: The equations of this process among the m; None for all.
         """
         every = torch.arange(len(embeddings), device=trees.device)
-        own = every if rows is None else rows
-        texts, has_words = self._embed_words(trees, step, own)
-        all_texts, all_have_words = texts, has_words
-        if rows is not None:
-            shared = torch.cat([texts, has_words[:, None].to(texts.dtype)], dim=1)
-            gathered = self._group.all_gather(shared, BATCH_GROUPS)
-            all_texts, all_have_words = gathered[:, :-1], gathered[:, -1] > 0
-        excluded = (same & (own[:, None] != every)) | ~(has_words[:, None] & all_have_words)
-        scale = self.scale.exp().clamp(max=_MAX_SCALE)
-        to_words = (select_rows(embeddings, rows) @ all_texts.T * scale).masked_fill(excluded, _MASKED_LOGIT)
-        if rows is None:
-            both = functional.log_softmax(to_words, dim=1).diagonal()
-            both = both + functional.log_softmax(to_words, dim=0).diagonal()
-        else:
-            to_equations = (texts @ embeddings.T * scale).masked_fill(excluded, _MASKED_LOGIT)
-            directions = torch.stack([functional.log_softmax(logits, dim=1) for logits in (to_words, to_equations)])
-            both = directions.gather(2, rows.expand(2, -1)[:, :, None]).sum((0, 2))
-        return -0.5 * torch.where(has_words, both, 0.0).sum() / all_have_words.sum().clamp(min=1)
-
-    def _embed_words(self, trees: Tensor, step: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the vectors of the words around some trees, and which trees have any; `positions` seed the dropout."""
         weight = self._tables.weight[trees].to(self.vectors.dtype)
-        index = positions[:, None] * weight.shape[1] + torch.arange(weight.shape[1], device=trees.device)
+        index = every[:, None] * weight.shape[1] + torch.arange(weight.shape[1], device=trees.device)
         weight = weight * (self._stream.draw_uniform(step, index) >= self._dropout)
         vectors = functional.embedding(self._tables.word[trees].long(), self.vectors)
-        texts = functional.normalize((vectors * weight[:, :, None]).sum(1), dim=1)
-        return texts, weight.amax(1) > 0
+        texts, has_words = functional.normalize((vectors * weight[:, :, None]).sum(1), dim=1), weight.amax(1) > 0
+        excluded = (same & (every[:, None] != every)) | ~(has_words[:, None] & has_words)
+        scale = self.scale.exp().clamp(max=_MAX_SCALE)
+        logits = (embeddings @ texts.T * scale).masked_fill(excluded, _MASKED_LOGIT)
+        both = functional.log_softmax(logits, dim=1).diagonal() + functional.log_softmax(logits, dim=0).diagonal()
+        return -0.5 * torch.where(has_words, both, 0.0).sum() / has_words.sum().clamp(min=1)
 
 
 class WordTables:

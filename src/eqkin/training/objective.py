@@ -183,7 +183,7 @@ class EqkinObjective(Objective):
         recipe, tables = self.recipe, self.data.teachers.words
         self.words = None
         if tables is not None:
-            self.words = WordLoss(tables, recipe.architecture.dimensions, seed=recipe.seed, group=self.group)
+            self.words = WordLoss(tables, recipe.architecture.dimensions, seed=recipe.seed)
         self._structure_loss, self._context_loss = StructureLoss(recipe.temperature), ContextLoss()
 
     def forward(self, trees: Tensor, nodes: Tensor, step: Tensor) -> Tensor:
@@ -195,19 +195,19 @@ class EqkinObjective(Objective):
         own = functional.normalize(self.network.pool(vectors, batch.trees), dim=1)  # "sum" has other lengths
         embeddings = group.all_gather(own, BATCH_GROUPS)
         paper = teachers.paper[trees]
-        same_paper = select_rows(paper, local.rows)[:, None] == paper
+        same_paper = paper[:, None] == paper
         losses = [embeddings.new_zeros(()) for _ in self.parts]
         if recipe.structure_weight:
             teacher = teachers.terms.to_dense(trees, self.dtype)
-            structure = self._structure_loss(embeddings, teacher, same_paper, local.rows)
+            structure = self._structure_loss(embeddings, teacher, select_rows(same_paper, local.rows), local.rows)
             losses[0] = recipe.structure_weight * structure / group.size
         if recipe.context_weight:
             anchor, partner, _ = embeddings.chunk(BATCH_GROUPS)
             anchor_paper, partner_paper, _ = paper.chunk(BATCH_GROUPS)
-            context = self._context_loss(anchor, partner, anchor_paper, partner_paper, local.anchors)
+            context = self._context_loss(anchor, partner, anchor_paper, partner_paper)
             losses[1] = recipe.context_weight * context / group.size
         if self.words is not None:
-            losses[2] = recipe.words_weight * self.words(embeddings, local.trees, same_paper, step, local.rows)
+            losses[2] = recipe.words_weight * self.words(embeddings, trees, same_paper, step) / group.size
         return torch.stack(losses)
 
 
