@@ -14,12 +14,12 @@ from tests.index.conftest import write_note
 SETTINGS = IndexSettings(max_flat_vectors=1_000, max_compared_trees=10, compared_vectors=400)
 
 
-def _recall(index: VectorIndex, k: int = 10, allowed: np.ndarray | None = None) -> float:
+def _recall(index: VectorIndex, k: int = 10, allowed: np.ndarray | None = None, rough: bool = False) -> float:
     vectors = index.get_vectors(index.trees)
     candidates = vectors if allowed is None else index.get_vectors(allowed)
     queries = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)  # rounded ones are not quite 1 long
     best = -np.sort(-(queries @ candidates.T), axis=1)[:, :k]
-    similarities, trees = index.search(queries, k, allowed)
+    similarities, trees = index.search(queries, k, allowed, rough=rough)
     assert (trees >= 0).all()
     assert allowed is None or set(trees.ravel().tolist()) <= set(allowed.tolist())
     return float((similarities >= best[:, -1:] - 1e-4).mean())
@@ -29,6 +29,7 @@ def test_large_collection_is_searched_with_high_recall(atlas: Library, encoder: 
     index = VectorIndex.open(atlas, encoder.digest, SETTINGS)
     assert _recall(index) >= 0.98
     assert _recall(index, 100) >= 0.89
+    assert 0.93 < _recall(index, rough=True) < _recall(index)
     assert _recall(index, 10, index.trees[::7]) >= 0.97
     assert (index.search(index.get_vectors(index.trees[:3]), 1_401)[1] >= 0).all()
 

@@ -1,5 +1,6 @@
 """Prose with inline math, as a page and a terminal show it."""
 
+from eqkin.limits import LIMITS
 from eqkin.mathml.prose import ProseSegment, format_prose, render_passages, render_prose
 
 
@@ -16,6 +17,13 @@ def test_formula_that_cannot_be_read_is_shown_as_words():
 def test_passages_share_their_formulas():
     first, second = render_passages([r"\(x^2\)", r"see \(x^2\)"])
     assert first[0] == second[1]
+
+
+def test_prose_with_more_formulas_than_fit_into_one_call_is_complete():
+    texts = [rf"\(x_{{{number}}} + \unknown\)" for number in range(LIMITS.batch_formulas + 5)]
+    passages = render_passages(texts)
+    assert [segment.text for passage in passages for segment in passage] == [text[2:-2] for text in texts]
+    assert all('display="block"' not in passage[0].mathml and "<mn>" in passage[0].mathml for passage in passages)
 
 
 def test_terminal_shows_inline_math_as_unicode():

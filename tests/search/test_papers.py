@@ -6,7 +6,7 @@ import pytest
 
 from eqkin import Library
 from eqkin.errors import BadInput, LimitReached
-from eqkin.search import SearchEngine
+from eqkin.search import SearchEngine, papers
 from tests.cancelling import CountingScope
 
 TRIVIAL = "\n".join(rf"\[ x_{{{i}}} = {i} \] \[ a = b_{{{i}}} \]" for i in range(4))
@@ -73,6 +73,19 @@ def test_similar_papers_leaves_the_paper_out(engine):
         assert len({theirs.id for _, theirs, _ in hit.pairs}) == len(hit.pairs)
 
 
+def test_similar_papers_are_chosen_by_their_best_pairs_and_compared_by_all(engine, monkeypatch):
+    complete = engine.find_similar_papers("atlas:quantum", k=4)
+    monkeypatch.setattr(papers, "LARGEST_GAINS", 60)
+    monkeypatch.setattr(papers, "CHOSEN_PAPERS", 8)
+    assert engine.find_similar_papers("atlas:quantum", k=4, equations=1_000) == complete
+
+
+def test_similar_papers_compares_as_many_equations_as_asked(engine):
+    hits = engine.find_similar_papers("atlas:quantum", k=3, equations=2)
+    ours = {mine.id for hit in hits for mine, _, _ in hit.pairs}
+    assert 0 < len(ours) <= 2
+
+
 def test_similar_papers_takes_text_for_a_key_and_never_for_a_path(engine, tmp_path):
     draft = tmp_path / "draft.tex"
     draft.write_text(rf"\section{{S}} {SPECIAL}")
@@ -103,4 +116,5 @@ def test_search_of_related_papers_stops_when_it_is_cancelled(small):
     scope.run(small.find_similar_papers, "record:special")
     for cancelled_at in range(1, 1_000_000 - scope.left):
         with pytest.raises(LimitReached, match="given up"):
-            CountingScope(cancelled_at).run(small.find_similar_papers, "record:special")
+            # with another number of hits, or it would be the answer that was kept
+            CountingScope(cancelled_at).run(small.find_similar_papers, "record:special", 10 + cancelled_at)

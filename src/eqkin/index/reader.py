@@ -17,6 +17,7 @@ from eqkin.storage.segments import is_intact
 _MAX_ATTEMPTS = 10  # while an update replaces files
 _COMPARED_PART = 50  # one of so many vectors is compared with a query: those with the nearest binary codes
 _QUERIES_AT_ONCE = 64  # compared with all vectors together
+_ROUGH_PART = 3  # one of so many of these vectors is compared in a rough search
 
 
 class VectorIndex:
@@ -82,13 +83,16 @@ class VectorIndex:
         """Numbers per vector."""
         return self._manifest.dimensions
 
-    def search(self, vectors: Floats, k: int, allowed: Integers | None = None) -> tuple[Floats, Integers]:
+    def search(
+        self, vectors: Floats, k: int, allowed: Integers | None = None, *, rough: bool = False
+    ) -> tuple[Floats, Integers]:
         """Return the nearest equations of each query.
 
         Args:
             vectors: (q, d), of any length; a vector that is zero or not finite finds nothing.
             k: hits per query.
             allowed: numbers of the trees that may be found, in any order, unknown ones included; `None`: all.
+            rough: be faster, and miss some of the nearest in a large collection.
 
         Returns:
             Cosines (q, k), best first, and tree numbers (q, k); 0 and -1 where there are fewer hits than `k`.
@@ -116,7 +120,8 @@ class VectorIndex:
             compared = [(part, rows) for part in parts]
         else:
             able = self._alive
-            count = max(self._settings.compared_vectors, len(self._files) // _COMPARED_PART, 2 * limit)
+            count = max(self._settings.compared_vectors, len(self._files) // _COMPARED_PART)
+            count = max(count // _ROUGH_PART if rough else count, 2 * limit)
             if rows is not None:
                 able = np.zeros(len(self._files), bool)
                 able[rows] = True

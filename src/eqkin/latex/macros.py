@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
@@ -50,6 +50,7 @@ _PAIRED_DELIMITERS = {  # how many groups follow the name
     "DeclarePairedDelimiterX": 3,
     "DeclarePairedDelimiterXPP": 5,
 }
+_MAX_UNPACKED = 64  # tables of papers that stay in memory: equations of a paper are read one after the other
 _LAST_RESORTS = frozenset({"conventions", "peeters_macros"})  # preludes that are not packages
 
 
@@ -367,6 +368,7 @@ def find_macro(stored: bytes, name: str) -> Macro | None:
     return _build_macro(orjson.loads(found[0])) if found else None
 
 
+@lru_cache(_MAX_UNPACKED)
 def unpack_table(packed: bytes) -> bytes:
     """Return the first table that `pack_macros` stored, as JSON: few of its macros are needed for some text."""
     stored = zstandard.decompress(packed) if packed else b""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import Any, TypeAlias
@@ -319,8 +319,18 @@ def get_equations(
     rows = library.connection.execute(
         f"{_SELECT_EQUATIONS} WHERE e.tree IN (SELECT value FROM json_each(?))", (_to_json(map(int, trees)),)
     ).fetchall()
-    known = nodes or {}
-    return {row["tree"]: _build_equation(library, row, _build_paper(row), known.get(row["tree"])) for row in rows}
+    known = _read_nodes(library, rows, nodes)
+    return {row["tree"]: _build_equation(row, _build_paper(row), known) for row in rows}
+
+
+def _read_nodes(
+    library: LibraryFiles, rows: Sequence[sqlite3.Row], known: Mapping[int, Node] | None = None
+) -> dict[int, Node]:
+    """Return the trees of equations; those that are not known are read at once."""
+    nodes = dict(known or {})
+    missing = [row["tree"] for row in rows if row["tree"] is not None and row["tree"] not in nodes]
+    nodes.update(zip(missing, library.get_nodes(missing) if missing else (), strict=True))
+    return nodes
 
 
 def get_equation(library: LibraryFiles, name: str) -> EquationRecord:
@@ -332,7 +342,7 @@ def get_equation(library: LibraryFiles, name: str) -> EquationRecord:
     ).fetchone()
     if row is None:
         raise BadInput(f"the library has no equation {name[:200]!r}; an id is PAPER#NUMBER, as a search prints it")
-    return _build_equation(library, row, _build_paper(row))
+    return _build_equation(row, _build_paper(row), _read_nodes(library, [row]))
 
 
 def get_paper_page(library: LibraryFiles, key: str, *, only_displays: bool = True) -> PaperPage:
@@ -354,10 +364,11 @@ def get_paper_page(library: LibraryFiles, key: str, *, only_displays: bool = Tru
         "ORDER BY s.number, e.number",
         (head["paper_id"], only_displays),
     ).fetchall()
+    nodes = _read_nodes(library, rows)
     sections: dict[int, tuple[str, list[EquationRecord]]] = {}
     for row in rows:
         _, members = sections.setdefault(row["section"], (row["heading"], []))
-        members.append(_build_equation(library, row, paper))
+        members.append(_build_equation(row, paper, nodes))
     listed = tuple((heading, tuple(members)) for heading, members in sections.values())
     return PaperPage(paper, head["abstract"], listed)
 
@@ -384,9 +395,7 @@ def make_url(key: str, doi: str, url: str) -> str:
     return f"https://doi.org/{doi}" if doi else url
 
 
-def _build_equation(
-    library: LibraryFiles, row: sqlite3.Row, paper: PaperRecord, node: Node | None = None
-) -> EquationRecord:
+def _build_equation(row: sqlite3.Row, paper: PaperRecord, nodes: Mapping[int, Node]) -> EquationRecord:
     tree = row["tree"]
     before, after = read_context(
         row["prose"], row["mark"], inline=bool(row["inline"]), macros=unpack_table(row["macros"])
@@ -395,7 +404,7 @@ def _build_equation(
         id=f"{paper.key}#{row['number']}",
         tree=-1 if tree is None else tree,
         latex=row["latex"],
-        mathml="" if tree is None else to_mathml(node or library.get_tree(tree)),
+        mathml="" if tree is None else to_mathml(nodes[tree]),
         label=row["label"],
         section=row["heading"],
         before=before,

@@ -186,7 +186,12 @@ class Converter:
         self._document = _NO_DOCUMENT
 
     def open_document(
-        self, packages: Sequence[str], definitions: Iterable[Macro], formulas: Sequence[str]
+        self,
+        packages: Sequence[str],
+        definitions: Iterable[Macro],
+        formulas: Sequence[str],
+        *,
+        display: bool = True,
     ) -> ConvertedFormulas:
         """Open a document with its packages, definitions and all of its formulas; return the trees of the first few.
 
@@ -203,8 +208,8 @@ class Converter:
         }
         trees = _AnswerCollector()
         try:
-            document = _to_json(self._document | {"first": self.limits.batch_formulas, "parse": self._parse})
-            trees.add_answer(self._call("openDocument", document))
+            wanted = {"first": self.limits.batch_formulas, "parse": self._parse, "displayMode": display}
+            trees.add_answer(self._call("openDocument", _to_json(self._document | wanted)))
         except LIMIT_ERRORS:
             self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
         return trees.build()

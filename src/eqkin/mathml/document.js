@@ -24,7 +24,7 @@ function getBase(packages) {
 
 // Opens a document with its packages, definitions and formulas, and converts and, if asked, parses the first formulas.
 function openDocument(json) {
-  const { packages, definitions: given, formulas, first, parse } = JSON.parse(json);
+  const { packages, definitions: given, formulas, first, parse, displayMode } = JSON.parse(json);
   base = getBase(packages);
   macros = {};
   definitions = new Map(given.map((definition) => [definition.name, definition]));
@@ -32,7 +32,7 @@ function openDocument(json) {
   uses = null;
   settled = new Set();
   settle(use(formulas.slice()));
-  return convertAll(formulas.slice(0, first), true, parse ? parseFormulas : null);
+  return convertAll(formulas.slice(0, first), displayMode, parse ? parseFormulas : null);
 }
 
 // Makes the macros that these texts use, directly or through others; returns the undefined commands.

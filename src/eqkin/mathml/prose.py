@@ -81,13 +81,15 @@ def _convert(formulas: set[str]) -> dict[str, str]:
 
 def _render_inline(formulas: Sequence[str]) -> list[str]:
     converter, cleaned = _get_converter(), [clean_typed_formula(formula) for formula in formulas]
-    converter.open_document([], [], cleaned)  # says what undefined commands mean
-    converted = converter.convert(cleaned, display=False)
-    trees = iter(range(len(converted.forest)))
-    return [
-        "" if failed else to_mathml(to_node(converted.forest, next(trees)), display=False)
-        for failed in converted.failures
-    ]
+    first = converter.open_document([], [], cleaned, display=False)  # says what undefined commands mean
+    mathml = []
+    for converted in (first, converter.convert(cleaned[len(first.failures) :], display=False)):
+        trees = iter(range(len(converted.forest)))
+        mathml += [
+            "" if failed else to_mathml(to_node(converted.forest, next(trees)), display=False)
+            for failed in converted.failures
+        ]
+    return mathml
 
 
 def to_unicode(mathml: str) -> str:

@@ -52,13 +52,16 @@ class Snapshot(Protocol):
     def __len__(self) -> int:
         """Equations that can be found."""
 
-    def search_vectors(self, vectors: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
+    def search_vectors(
+        self, vectors: Floats, k: int, filters: Filters = NO_FILTERS, *, rough: bool = False
+    ) -> tuple[Floats, Keys]:
         """Find the equations nearest to each vector.
 
         Args:
             vectors: (q, d), of length 1.
             k: Hits per query.
             filters: Conditions on hits.
+            rough: Be faster, if that is possible, and miss some of the nearest.
 
         Returns:
             Cosines (q, k), best first, and keys (q, k); 0 and -1 where there are fewer hits than `k`.

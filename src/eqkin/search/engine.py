@@ -55,6 +55,7 @@ HITS_PER_PAPER = 2  # if there are enough other papers
 _SLOW_SECONDS = 1.0  # a cached result that took longer
 _SLOW_LIFETIME_FACTOR = 20.0  # stays valid this many times as long, even if the collection changes
 _MAX_CACHED_MAPS = 4
+_MAX_CACHED_PAPERS = 128  # lists of related papers
 _MAX_BEST_FIELDS = 10  # fields whose best hit is shown
 _PATTERN_RELATIONS = ("", "contains", "same")  # by what `Pattern.match` returns
 _MAX_CACHED_POOLS = 64  # candidates of queries, for facets that do not depend on what is chosen of them
@@ -98,6 +99,7 @@ class SearchEngine:
         self._reader = QueryReader(self.formulas, self._find_name, self._knows_word)
         self._facets = _VersionedCache[None, Facets](1)
         self._pools = _VersionedCache[Hashable, list[Candidate]](_MAX_CACHED_POOLS)
+        self._papers = _VersionedCache[Hashable, list[PaperHit]](_MAX_CACHED_PAPERS, keep_slow=False)
         self._maps = _VersionedCache[int, MapPoints](_MAX_CACHED_MAPS)
         self._queries = _VersionedCache[Hashable, tuple[ReadQuery, QueryFeatures | None]](
             _MAX_CACHED_QUERIES, keep_slow=False
@@ -221,20 +223,29 @@ class SearchEngine:
         with self.backend.snapshot() as snapshot:
             return _clean_name(key) in snapshot.get_papers([_clean_name(key)])
 
-    def find_similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
+    def find_similar_papers(
+        self, paper: str | os.PathLike[str], k: int = 10, *, equations: int = LIMITS.draft_equations
+    ) -> list[PaperHit]:
         """Find papers related by their mathematics to a paper of the collection or to a draft, which is not added.
 
         Args:
             paper: A paper's key (text), or the path of a file or folder (a `Path`). Text is never taken for a path.
             k: Most papers.
+            equations: Of a paper of the collection that has more, as many are compared, evenly spread.
 
         Raises:
             BadInput: there is no such paper or file, or it has no equations.
         """
         k = check_k(k)
         if isinstance(paper, str):
+            key = _clean_name(paper)
             with self.backend.snapshot() as snapshot:
-                return find_related_papers(snapshot, load_query_paper(snapshot, _clean_name(paper)), k)
+                hits = self._papers.get(
+                    snapshot.version,
+                    (key, k, equations),
+                    lambda: find_related_papers(snapshot, load_query_paper(snapshot, key, equations), k),
+                )
+                return list(hits)
         return self.find_papers_similar_to_draft(os.fspath(paper), k)
 
     def find_papers_similar_to_draft(self, source: str, k: int = 10) -> list[PaperHit]:

@@ -99,9 +99,11 @@ class LocalSnapshot:
     def __len__(self) -> int:
         return len(self.view.index) if self.view.index is not None else 0
 
-    def search_vectors(self, vectors: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
+    def search_vectors(
+        self, vectors: Floats, k: int, filters: Filters = NO_FILTERS, *, rough: bool = False
+    ) -> tuple[Floats, Keys]:
         """Find the equations nearest to each vector; see `Snapshot`."""
-        return self._index.search(vectors, k, self._get_allowed(filters))
+        return self._index.search(vectors, k, self._get_allowed(filters), rough=rough)
 
     def search_terms(self, codes: Codes, weights: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
         """Find the equations with the largest weight of common terms; see `Snapshot`."""

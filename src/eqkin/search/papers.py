@@ -22,7 +22,7 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.library.records import read_context
 from eqkin.limits import LIMITS, check_cancelled
-from eqkin.search.backend import Floats, Keys, Snapshot
+from eqkin.search.backend import EquationRef, Floats, Keys, Snapshot
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.mathml import to_mathml, to_node
@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 _MAX_NEIGHBOURS = 100  # K, in a large library
 _EQUATIONS_PER_NEIGHBOUR = 20  # in a small library: K is one neighbour per this many equations
 _SCORED_PAIRS = 10  # of a paper
+_FEW_EQUATIONS = 16  # of a query; the neighbours of more are searched roughly
 _SHOWN_PAIRS = 5  # of them, as evidence
+LARGEST_GAINS = 2_000  # pairs by which papers are chosen
+CHOSEN_PAPERS = 50  # whose other pairs count as well
 
 
 @dataclass(frozen=True)
@@ -53,15 +56,15 @@ class _EquationPair:
     theirs: int  # key
 
 
-def load_query_paper(snapshot: Snapshot, key: str) -> QueryPaper:
-    """Return a paper of the collection.
+def load_query_paper(snapshot: Snapshot, key: str, most: int = LIMITS.draft_equations) -> QueryPaper:
+    """Return a paper of the collection, with `most` of its equations if it has more.
 
     Raises:
         BadInput: it does not exist, or none of its equations has a vector.
     """
     if key not in snapshot.get_papers([key]):
         raise BadInput(f"the library has no paper {key[:200]!r}")
-    equations = _thin_out(snapshot.list_keys([key]))
+    equations = _thin_out(snapshot.list_keys([key]), most)
     if not len(equations):
         raise BadInput(f"{key}: none of its equations can be searched for; if it was added recently, run `eqkin index`")
     return QueryPaper(frozenset({key}), snapshot.get_vectors(equations), equations.tolist())
@@ -91,7 +94,7 @@ def read_draft(source: str, encoder: Encoder) -> QueryPaper:
     if not equations:
         reason = problems[0] if problems else "it has no equations that can be read"
         raise BadInput(reason if source in reason else f"{source}: {reason}")
-    chosen = _thin_out(np.arange(len(equations)))
+    chosen = _thin_out(np.arange(len(equations)), LIMITS.draft_equations)
     vectors = encoder.embed(builder.build().select(chosen))
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return QueryPaper(frozenset(keys), vectors, [equations[i] for i in chosen.tolist()])
@@ -102,18 +105,15 @@ def find_related_papers(snapshot: Snapshot, query: QueryPaper, k: int) -> list[P
     neighbours = max(2, min(_MAX_NEIGHBOURS, len(snapshot) // _EQUATIONS_PER_NEIGHBOUR))
     own = snapshot.list_keys(query.keys)
     wanted = min(neighbours + len(own), 2 * neighbours + 100)
-    cosines, keys = snapshot.search_vectors(query.vectors, wanted)
+    # what one of many equations misses, others find
+    cosines, keys = snapshot.search_vectors(query.vectors, wanted, rough=len(query.vectors) > _FEW_EQUATIONS)
     is_own = (keys < 0) | np.isin(keys, own)
     order = np.argsort(is_own, axis=1, kind="stable")[:, :neighbours]
     cosines = np.take_along_axis(cosines, order, axis=1)
     keys = np.take_along_axis(np.where(is_own, -1, keys), order, axis=1)
     baseline = np.array([row[t >= 0][-1] if (t >= 0).any() else 1.0 for row, t in zip(cosines, keys, strict=True)])
-    refs = snapshot.get_refs({key for key in keys.ravel().tolist() if key >= 0})
-    pairs: dict[str, list[_EquationPair]] = defaultdict(list)
-    for ours, (row, found, base) in enumerate(zip(cosines.tolist(), keys.tolist(), baseline.tolist(), strict=True)):
-        for cosine, key in zip(row, found, strict=True):
-            if key in refs and cosine > base:
-                pairs[refs[key].paper].append(_EquationPair(cosine - base, cosine, ours, key))
+    gains = np.where(keys >= 0, cosines - baseline[:, None], 0)
+    pairs = _collect_pairs(snapshot, cosines, keys, gains, k)
     best = {paper: _select_pairs(found) for paper, found in pairs.items()}
     scores = {paper: sum(pair.gain for pair in chosen) for paper, chosen in best.items()}
     most = float(np.sort(1 - baseline)[::-1][:_SCORED_PAIRS].sum())
@@ -125,6 +125,35 @@ def find_related_papers(snapshot: Snapshot, query: QueryPaper, k: int) -> list[P
         PaperHit(paper, min(scores[paper.key] / most, 1.0) if most > 0 else 0.0, found)
         for (paper, _), found in zip(shown, evidence, strict=True)
     ]
+
+
+def _collect_pairs(
+    snapshot: Snapshot, cosines: Floats, keys: Keys, gains: Floats, k: int
+) -> dict[str, list[_EquationPair]]:
+    """Collect the pairs of the papers that may be among the best k.
+
+    Most pairs gain next to nothing, and it takes time to look up the paper of an equation. So papers are chosen by the
+    pairs with the largest gains; then all pairs of these papers count.
+    """
+    refs: dict[int, EquationRef] = {}
+
+    def group(places: Keys) -> dict[str, list[_EquationPair]]:
+        pairs: dict[str, list[_EquationPair]] = defaultdict(list)
+        values = [column.ravel()[places].tolist() for column in (gains, cosines, keys)]
+        refs.update(snapshot.get_refs(set(values[2]) - refs.keys()))
+        for gain, cosine, ours, key in zip(*values[:2], (places // keys.shape[1]).tolist(), values[2], strict=True):
+            if key in refs:
+                pairs[refs[key].paper].append(_EquationPair(gain, cosine, ours, key))
+        return pairs
+
+    places = np.flatnonzero(gains > 0)
+    largest = places[np.argsort(-gains.ravel()[places], kind="stable")[:LARGEST_GAINS]]
+    pairs = group(largest)
+    if len(largest) == len(places):
+        return pairs
+    sums = {paper: sum(pair.gain for pair in _select_pairs(found)) for paper, found in pairs.items()}
+    chosen = sorted(sums, key=lambda paper: (-sums[paper], paper))[: max(k, CHOSEN_PAPERS)]
+    return group(places[np.isin(keys.ravel()[places], snapshot.list_keys(chosen))])
 
 
 def _select_pairs(pairs: Iterable[_EquationPair]) -> list[_EquationPair]:
@@ -162,11 +191,9 @@ def _load_evidence(
     return evidence
 
 
-def _thin_out(values: Keys) -> Keys:
-    """Choose at most as many values as the limit allows, evenly spread."""
-    if len(values) <= LIMITS.draft_equations:
-        return values
-    return values[np.linspace(0, len(values) - 1, LIMITS.draft_equations).round().astype(np.int64)]
+def _thin_out(values: Keys, most: int) -> Keys:
+    """Choose at most as many values, evenly spread."""
+    return values if len(values) <= most else values[np.linspace(0, len(values) - 1, most).round().astype(np.int64)]
 
 
 def _build_draft_records(parsed: ParsedPaper, forest: Forest) -> list[EquationRecord]:

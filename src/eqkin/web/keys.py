@@ -75,10 +75,11 @@ class PublicEngine:
         with self._resolving(key, self._resolve_key(key)) as resolved:
             return self._show(_hide_in_page, self.plain.get_paper(resolved))
 
-    def find_similar_papers(self, key: str, k: int = 10) -> list[PaperHit]:
+    def find_similar_papers(self, key: str, k: int = 10, **options: int) -> list[PaperHit]:
         """Find papers related to one of the collection; see `SearchEngine.find_similar_papers`."""
         with self._resolving(key, self._resolve_key(key)) as resolved:
-            return [self._show(_hide_in_paper_hit, hit) for hit in self.plain.find_similar_papers(resolved, k)]
+            hits = self.plain.find_similar_papers(resolved, k, **options)
+            return [self._show(_hide_in_paper_hit, hit) for hit in hits]
 
     def find_papers_similar_to_draft(self, source: str, k: int = 10) -> list[PaperHit]:
         """Find papers related to a draft; see `SearchEngine.find_papers_similar_to_draft`."""

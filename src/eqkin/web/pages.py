@@ -26,7 +26,8 @@ from eqkin.errors import BadInput
 from eqkin.library.database import MANIFEST_NAME
 from eqkin.library.queries import count_equations
 from eqkin.limits import LIMITS
-from eqkin.mathml.prose import render_prose
+from eqkin.mathml.prose import render_passages, render_prose
+from eqkin.search.backend import Snapshot
 from eqkin.search.local import LocalSnapshot
 from eqkin.search.results import BAND_TITLES, HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
 from eqkin.web.api import find_for_draft, refuse_if_read_only
@@ -45,6 +46,7 @@ EXAMPLES = (  # kind of input, what is typed
 NO_FILTERS = {"field": (), "lang": (), "paper": (), "author": (), "from_year": None, "to_year": None}
 _PART_EQUATIONS = 40  # of a paper that are shown at a time
 _RELATED_PAPERS = 6
+_COMPARED_EQUATIONS = 128  # of a paper, to find those: the page of a long paper is not to take seconds
 _STRIP_FIELDS = 8
 _SENTENCE_CHARS = 300
 _VARIANT = re.compile(r'(<m[ions][^>]*?) mathvariant="((?!normal|italic")[a-z-]+)"([^>]*>)([^<]*)')
@@ -137,22 +139,26 @@ async def show_home(server: State) -> Response:
     """Show the start page: what the library holds, and how to ask."""
 
     def work() -> str:
-        read = server.engine.plain.read
-        examples = server.compute_once("examples", lambda: [Example(*one, read(one[1]).mathml) for one in EXAMPLES])
-        fields, years = server.engine.plain.count_facets()
-        return server.render("home.html", examples=examples, fields=fields, facts=_describe_library(server, years))
+        with server.engine.plain.backend.snapshot() as snapshot:
+            version = len(snapshot), snapshot.version  # the library is counted once in each state
+            return server.compute_once("home", version, lambda: _render_home(server, snapshot))
 
     return HTMLResponse(await server.queue.run(work))
 
 
-def _describe_library(server: ServerState, years: dict[int, int]) -> list[str]:
+def _render_home(server: ServerState, snapshot: Snapshot) -> str:
+    examples = [Example(kind, typed, server.engine.plain.read(typed).mathml) for kind, typed in EXAMPLES]
+    fields, years = server.engine.plain.count_facets()
+    return server.render("home.html", examples=examples, fields=fields, facts=_describe_library(snapshot, years))
+
+
+def _describe_library(snapshot: Snapshot, years: dict[int, int]) -> list[str]:
     """Return what the library holds and since when, as short statements."""
-    with server.engine.plain.backend.snapshot() as snapshot:
-        facts = [f"{len(snapshot):,} equations"] if len(snapshot) else []
-        if facts and isinstance(snapshot, LocalSnapshot):
-            _, papers = count_equations(snapshot.library)
-            changed = (snapshot.library.folder / MANIFEST_NAME).stat().st_mtime
-            facts += [f"{papers:,} papers", f"last changed on {date.fromtimestamp(changed):%-d %B %Y}"]
+    facts = [f"{len(snapshot):,} equations"] if len(snapshot) else []
+    if facts and isinstance(snapshot, LocalSnapshot):
+        _, papers = count_equations(snapshot.library)
+        changed = (snapshot.library.folder / MANIFEST_NAME).stat().st_mtime
+        facts += [f"{papers:,} papers", f"last changed on {date.fromtimestamp(changed):%-d %B %Y}"]
     if years:
         facts.insert(2, f"from the years {min(years)} to {max(years)}" if len(years) > 1 else f"from {min(years)}")
     return facts
@@ -173,6 +179,9 @@ async def show_search(params: Annotated[PageSearch, Query()], server: State) -> 
 
 def prepare_results(params: PageSearch, results: Results, origin: EquationRecord | None = None) -> dict[str, Any]:
     """Return what the template of results shows; `origin` is the equation of the query, if it is one of the library."""
+    shown = [hit.equation for hit in results.hits]
+    titles = (*(equation.paper.title for equation in shown), *(count.title for count in results.papers))
+    render_passages((*titles, *map(pick_sentence, shown)))  # one call of the converter; the template finds them cached
     numbers, last = count(results.offset + 1), results.offset + len(results.hits)
     return {
         "params": params,
@@ -208,7 +217,7 @@ async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)], a
     def work() -> str:
         page = find_or_404(server.engine.get_paper, key)
         try:
-            related = server.engine.find_similar_papers(page.paper.key, _RELATED_PAPERS)
+            related = server.engine.find_similar_papers(page.paper.key, _RELATED_PAPERS, equations=_COMPARED_EQUATIONS)
         except BadInput:  # it has no equations to compare
             related = []
         places = _find_displays(page)
@@ -217,11 +226,16 @@ async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)], a
         start = numbers.index(here) if here else 0
         start -= start % _PART_EQUATIONS
         end = start + _PART_EQUATIONS
+        sections = _cut_sections(page, set(numbers[start:end]))
+        texts = [page.paper.title, page.abstract, *(hit.paper.title for hit in related)]
+        for section in sections:
+            texts += [section.heading, *(text for each in section.equations for text in (each.before, each.after))]
+        render_passages(texts)  # one call of the converter; the template finds them cached
         return server.render(
             "paper.html",
             paper=page.paper,
             abstract=page.abstract,
-            sections=_cut_sections(page, set(numbers[start:end])),
+            sections=sections,
             numbers=numbers,
             places=places,
             here=here,

@@ -87,8 +87,8 @@ class ServeTarget:
         return f"the collection {self.collection} of {parse_address(self.milvus)[1]}"  # without a password
 
     @contextmanager
-    def open_app(self, *, prepare: bool = False) -> Iterator[FastAPI]:
-        """Open the application until the context ends.
+    def open_engine(self, *, prepare: bool = False) -> Iterator[SearchEngine]:
+        """Open the engine until the context ends.
 
         Args:
             prepare: Bring a library's index up to date first; one process is enough for that.
@@ -99,17 +99,22 @@ class ServeTarget:
         with ExitStack() as stack:
             if self.library:
                 library = stack.enter_context(Library.open(self.library))
-                engine = library.open_engine() if prepare else stack.enter_context(SearchEngine(library))
-                folder = library.folder
+                yield library.open_engine() if prepare else stack.enter_context(SearchEngine(library))
             else:
                 from eqkin.backends.milvus.snapshot import open_backend
                 from eqkin.encoder.encoder import Encoder
 
-                encoder, folder = Encoder.load(self.model), self.judgements or Path()
-                with suppress(OSError):  # then judgements are refused, and searches answered
-                    folder.mkdir(parents=True, exist_ok=True)
+                encoder = Encoder.load(self.model)
                 backend = open_backend(self.milvus, self.collection, encoder.digest)
-                engine = stack.enter_context(SearchEngine(backend, encoder))
+                yield stack.enter_context(SearchEngine(backend, encoder))
+
+    @contextmanager
+    def open_app(self, *, prepare: bool = False) -> Iterator[FastAPI]:
+        """Open the application until the context ends; see `open_engine`."""
+        folder = self.library or self.judgements or Path()
+        with self.open_engine(prepare=prepare) as engine:
+            with suppress(OSError):  # then judgements are refused, and searches answered
+                folder.mkdir(parents=True, exist_ok=True)
             with suppress(EqkinError):
                 for query in _FIRST_QUERIES:
                     engine.search(query, k=10, explain=True)
@@ -277,11 +282,12 @@ def run_server(target: ServeTarget, listener: socket.socket, ready: Callable[[],
     """
     workers = target.settings.processes
     with suppress(KeyboardInterrupt), ExitStack() as stack:  # the usual way to stop
-        app = stack.enter_context(target.open_app(prepare=True))
         if workers > 1:
-            stack.close()
+            with target.open_engine(prepare=True):  # what cannot be opened is an error before processes are started
+                pass
             Supervisor(make_config(target, listener, workers, target.settings.proxies), listener, ready).run()
         else:
+            app = stack.enter_context(target.open_app(prepare=True))
             stack.enter_context(threadpool_limits(1))
             _collect_garbage_rarely()
             SingleServer(make_config(app, proxies=target.settings.proxies), ready).run([listener])

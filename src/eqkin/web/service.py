@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -108,14 +108,16 @@ class ServerState:
     queue: WorkQueue
     templates: jinja2.Environment
     settings: ServerSettings
-    memory: dict[str, Any] = field(default_factory=dict)  # results of `compute_once`
+    memory: dict[str, tuple[Hashable, Any]] = field(default_factory=dict)  # versions and results of `compute_once`
 
-    def compute_once(self, name: str, function: Callable[[], T]) -> T:
-        """Return the result of a function, computed once (twice, if two requests ask at the same time)."""
-        if name not in self.memory:
-            self.memory[name] = function()
-        found: T = self.memory[name]
-        return found
+    def compute_once(self, name: str, version: Hashable, function: Callable[[], T]) -> T:
+        """Return the result of a function, computed once per version (twice, if two requests ask at the same time)."""
+        known, found = self.memory.get(name, (None, None))
+        if found is None or known != version:
+            found = function()
+            self.memory[name] = version, found
+        result: T = found
+        return result
 
     def render(self, template: str, **context: Any) -> str:
         """Render a template of the pages."""

@@ -90,7 +90,9 @@ class MilvusSnapshot(Snapshot):
     def __len__(self) -> int:
         return self._state.equations
 
-    def search_vectors(self, vectors: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
+    def search_vectors(
+        self, vectors: Floats, k: int, filters: Filters = NO_FILTERS, *, rough: bool = False
+    ) -> tuple[Floats, Keys]:
         """Find the equations nearest to each vector; see `Snapshot`."""
         queries, dimensions = np.asarray(vectors, np.float32), self._state.info.dimensions
         if queries.ndim != 2 or queries.shape[1] != dimensions:
