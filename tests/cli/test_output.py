@@ -21,8 +21,8 @@ def results():
 
     def of(query, latex):
         asked, found = reader.read(query), reader.read(latex)
-        hit = found.root
-        why = explain_hits(asked.root, parse_operators(asked.forest), [hit], parse_operators(found.forest))[0]
+        hit = found.nodes
+        why = explain_hits(asked.nodes, parse_operators(asked.forest), [hit], parse_operators(found.forest))[0]
         record = EquationRecord("paper#1", 1, latex, to_mathml(hit), "", "", "", "", PAPER)
         reasons = why.pairings, why.marked, why.renaming, why.bindings, why.relation or "similar", why.changes
         return Results(query, asked.mathml, "", (Hit(record, 1, 1, 0, (), 0, *reasons),))

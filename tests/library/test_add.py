@@ -88,12 +88,12 @@ def test_trees_keep_their_numbers_when_most_others_are_dropped(tmp_path: Path) -
     library.add(tmp_path / "papers")
     wanted = "SELECT tree, latex FROM equations WHERE tree IS NOT NULL"
     before = {row[0]: row[1] for row in library.connection.execute(wanted)}
-    trees = {number: to_mathml(library.get_tree(number)) for number in before}
+    trees = {number: to_mathml(library.get_nodes([number])[0]) for number in before}
     size = sum(path.stat().st_size for path in (library.folder / "forest").iterdir())
     library.remove(*(str(tmp_path / "papers" / f"a{number}.tex") for number in range(9)))
     after = {row[0]: row[1] for row in library.connection.execute(wanted)}
     assert after and after.items() < before.items()
-    assert {number: to_mathml(library.get_tree(number)) for number in after} == {n: trees[n] for n in after}
+    assert {number: to_mathml(library.get_nodes([number])[0]) for number in after} == {n: trees[n] for n in after}
     assert sum(path.stat().st_size for path in (library.folder / "forest").iterdir()) < size
     assert not verify(library.folder).problems
     library.remove(str(tmp_path / "papers"))
@@ -177,8 +177,8 @@ def test_mathml_in_a_source_is_used_unchanged(tmp_path: Path) -> None:
     row = library.connection.execute("SELECT * FROM equations").fetchone()
     assert row["status"] == "converted"
     assert row["latex"] == "a=b"
-    node = library.get_tree(row["tree"])
-    assert [child.text for child in node.children] == ["a", "=", "b"]
+    (nodes,) = library.get_nodes([row["tree"]])
+    assert nodes.texts == ["", "a", "=", "b"]
 
 
 def test_the_same_record_twice_is_stored_once(tmp_path: Path) -> None:
@@ -320,4 +320,4 @@ def test_statistics_count_only_live_trees(library: Library, papers: Path) -> Non
 
 def test_missing_tree_is_a_clear_error(library: Library) -> None:
     with pytest.raises(BadInput, match="no tree"):
-        library.get_tree(10**9)
+        library.get_nodes([10**9])

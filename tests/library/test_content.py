@@ -36,7 +36,7 @@ def test_get_trees_returns_trees_in_the_order_asked_for(library: Library, tmp_pa
     for chosen in (numbers, numbers[::-1], numbers[[5, 0, 7, 5]], numbers[:0]):
         forest = library.get_trees(chosen)
         assert [to_mathml(to_node(forest, at)) for at in range(len(forest))] == [
-            to_mathml(library.get_tree(number)) for number in chosen.tolist()
+            to_mathml(nodes) for nodes in library.get_nodes(chosen.tolist())
         ]
     with pytest.raises(BadInput, match="no tree 99"):
         library.get_trees(np.array([numbers[0], 99]))

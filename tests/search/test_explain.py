@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
-from eqkin.trees.mathml import MATHML_ATTRIBUTES, MATHML_TAGS, Node, parse_mathml, to_forest
+from eqkin.trees.mathml import MATHML_ATTRIBUTES, MATHML_TAGS, Node, NodeColumns, parse_mathml, to_forest, to_node
 
 
 @pytest.fixture(scope="module")
@@ -21,19 +21,20 @@ def reader():
 
 @pytest.fixture(scope="module")
 def trees(reader):
-    return lambda latex: reader.read(latex).root
+    return lambda latex: to_node(reader.read(latex).forest, 0)
 
 
 @pytest.fixture(scope="module")
-def explain(reader):
+def explain(reader, trees):
     def why(query, hit):
-        return explain_trees(reader.read(query).root, reader.read(hit, wildcards=False).root)
+        return explain_trees(trees(query), to_node(reader.read(hit, wildcards=False).forest, 0))
 
     return why
 
 
 def explain_trees(query, hit):
-    return explain_hits(query, parse_operators(to_forest(query)), [hit], parse_operators(to_forest(hit)))[0]
+    ours, theirs = NodeColumns.from_node(query), NodeColumns.from_node(hit)
+    return explain_hits(ours, parse_operators(to_forest(query)), [theirs], parse_operators(to_forest(hit)))[0]
 
 
 @pytest.fixture(scope="module")

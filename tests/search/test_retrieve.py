@@ -18,7 +18,7 @@ from eqkin.search.local import LocalSnapshot
 from eqkin.search.rerank import compare_collections, rerank
 from eqkin.search.results import SearchOptions
 from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
-from eqkin.trees.mathml import to_node
+from eqkin.trees.mathml import NodeColumns
 from eqkin.trees.terms import extract_terms
 
 from .conftest import WAVE
@@ -52,7 +52,7 @@ def test_search_returns_candidates_by_relevance(engine, forest, units, query):
     operators = parse_operators(tree)
     terms = extract_terms(tree)
     formula = extract_query(terms, operators)
-    features = QueryFeatures(query, "", to_node(tree, 0), vector, terms, formula, operators)
+    features = QueryFeatures(query, "", NodeColumns.read(tree, 0), vector, terms, formula, operators)
     with engine.backend.snapshot() as snapshot:
         found = retrieve(snapshot, features, SearchOptions(k=20))
         ranked = rerank(features, found, text=False)

@@ -21,7 +21,7 @@ PYTHAGORAS = "?a^2+?b^2=?c^2"
 
 
 def tree(latex):
-    return _READER.read(latex, wildcards=False).root
+    return to_node(_READER.read(latex, wildcards=False).forest, 0)
 
 
 WHOLE, PART, NOTHING = 2, 1, 0
@@ -37,7 +37,7 @@ def found(pattern, latex, **settings):
 def bindings(pattern, latex):
     """Return what wildcards match, as text without markup; None if the pattern does not match."""
     query, hit = _READER.read(pattern), _READER.read(latex, wildcards=False)
-    (why,) = explain_hits(query.root, parse_operators(query.forest), [hit.root], parse_operators(hit.forest))
+    (why,) = explain_hits(query.nodes, parse_operators(query.forest), [hit.nodes], parse_operators(hit.forest))
     if why.relation not in ("same", "contains"):
         return None
     texts = {name[1:]: "".join(part.split("<")[0] for part in markup.split(">")) for name, markup in why.bindings}
@@ -155,9 +155,9 @@ def test_pattern_ignores_layout():
 
 def test_match_pairs_nodes_of_both_trees():
     pattern, other = _READER.read(r"\frac{?a}{2} = y"), _READER.read(r"x \in \frac{(s+t)^2 u}{2} = y")
-    (why,) = explain_hits(pattern.root, parse_operators(pattern.forest), [other.root], parse_operators(other.forest))
-    ours = {number: node for node, number in _nodes(pattern.root)}
-    theirs = {number: node for node, number in _nodes(other.root)}
+    (why,) = explain_hits(pattern.nodes, parse_operators(pattern.forest), [other.nodes], parse_operators(other.forest))
+    ours = {number: node for node, number in _nodes(to_node(pattern.forest, 0))}
+    theirs = {number: node for node, number in _nodes(to_node(other.forest, 0))}
     pairs = [(ours[p.query_node].text, theirs[p.hit_node].text) for p in why.pairings]
     assert ("=", "=") in pairs and ("y", "y") in pairs and ("2", "2") in pairs
     assert [theirs[p.hit_node].tag for p in why.pairings if ours[p.query_node].text == "?a"] == ["mrow"]  # all of it

@@ -35,7 +35,7 @@ from eqkin.sources.files import display_path
 from eqkin.storage.segments import SegmentEntry, is_intact
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import open_forest
-from eqkin.trees.mathml import Node, to_node
+from eqkin.trees.mathml import NodeColumns
 
 if TYPE_CHECKING:
     from eqkin.library.writer import LibraryWriter
@@ -134,12 +134,8 @@ class LibraryFiles:
         with self.translate_errors():
             return read_generation(self.connection)
 
-    def get_tree(self, number: int) -> Node:
-        """Return the tree with a number; raises `TreeNotFound`."""
-        return self.get_nodes([number])[0]
-
-    def get_nodes(self, numbers: Iterable[int]) -> list[Node]:
-        """Return the trees with these numbers as nodes, in that order; raises `TreeNotFound`."""
+    def get_nodes(self, numbers: Iterable[int]) -> list[NodeColumns]:
+        """Return the nodes of the trees with these numbers, in that order; raises `TreeNotFound`."""
         with self.translate_errors():
             segments = self.open_segments()
             nodes = []
@@ -147,7 +143,7 @@ class LibraryFiles:
                 at = bisect_right(segments, number, key=itemgetter(0)) - 1
                 if at < 0 or number >= segments[at][0] + len(segments[at][1]):
                     raise TreeNotFound(f"the library has no tree {number}")
-                nodes.append(to_node(segments[at][1], number - segments[at][0]))
+                nodes.append(NodeColumns.read(segments[at][1], number - segments[at][0]))
         return nodes
 
     def get_trees(self, numbers: npt.NDArray[np.int64]) -> Forest:

@@ -23,7 +23,7 @@ from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, extract_context, to
 from eqkin.latex.structural import expand_macros
 from eqkin.library.database import JOIN_WHOLE, LATEX, PROSE
 from eqkin.library.files import LibraryFiles
-from eqkin.trees.mathml import Node, to_mathml
+from eqkin.trees.mathml import NodeColumns, to_mathml
 
 _CONTEXT_CHARS = 3_000  # characters of LaTeX around an equation that are read as prose
 _PAPER_COLUMNS = (
@@ -307,7 +307,7 @@ def get_trees_in_sections(library: LibraryFiles, sections: Iterable[int]) -> dic
 
 
 def get_equations(
-    library: LibraryFiles, trees: Iterable[int], nodes: Mapping[int, Node] | None = None
+    library: LibraryFiles, trees: Iterable[int], nodes: Mapping[int, NodeColumns] | None = None
 ) -> dict[int, EquationRecord]:
     """Return the records of trees, with MathML and context.
 
@@ -324,7 +324,7 @@ def get_equations(
 
 
 def _read_nodes(
-    library: LibraryFiles, rows: Sequence[sqlite3.Row], known: Mapping[int, Node] | None = None
+    library: LibraryFiles, rows: Sequence[sqlite3.Row], known: Mapping[int, NodeColumns] | None = None
 ) -> dict[int, Node]:
     """Return the trees of equations; those that are not known are read at once."""
     nodes = dict(known or {})
@@ -395,7 +395,7 @@ def make_url(key: str, doi: str, url: str) -> str:
     return f"https://doi.org/{doi}" if doi else url
 
 
-def _build_equation(row: sqlite3.Row, paper: PaperRecord, nodes: Mapping[int, Node]) -> EquationRecord:
+def _build_equation(row: sqlite3.Row, paper: PaperRecord, nodes: Mapping[int, NodeColumns]) -> EquationRecord:
     tree = row["tree"]
     before, after = read_context(
         row["prose"], row["mark"], inline=bool(row["inline"]), macros=unpack_table(row["macros"])
@@ -495,5 +495,5 @@ def _describe_equation(library: LibraryFiles, row: sqlite3.Row, mathml: bool) ->
     if row["tree"] is None:
         described |= {"reason": row["reason"], "message": row["message"]}
     elif mathml:
-        described["mathml"] = to_mathml(library.get_tree(row["tree"]))
+        described["mathml"] = to_mathml(library.get_nodes([row["tree"]])[0])
     return described

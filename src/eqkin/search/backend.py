@@ -20,7 +20,7 @@ from eqkin.library.records import Facets as Facets
 from eqkin.library.records import PaperCount as PaperCount
 from eqkin.search.features import QueryTerms
 from eqkin.trees import Forest
-from eqkin.trees.mathml import Node
+from eqkin.trees.mathml import NodeColumns
 from eqkin.trees.operators import OperatorForest
 
 Floats: TypeAlias = npt.NDArray[np.float32]
@@ -124,8 +124,8 @@ class Snapshot(Protocol):
     def get_trees(self, keys: Keys) -> Forest:
         """Return trees, in the order of the keys; raises `NoSuchEquation`."""
 
-    def get_nodes(self, keys: Iterable[int]) -> list[Node]:
-        """Return trees as nodes, in the order of the keys; raises `NoSuchEquation`."""
+    def get_nodes(self, keys: Iterable[int]) -> list[NodeColumns]:
+        """Return the nodes of trees, in the order of the keys; raises `NoSuchEquation`."""
 
     def get_operators(self, keys: Keys) -> OperatorForest:
         """Return operator trees, in the order of the keys; raises `NoSuchEquation`."""
@@ -145,7 +145,9 @@ class Snapshot(Protocol):
             NoSuchEquation: an equation is gone.
         """
 
-    def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
+    def get_records(
+        self, keys: Iterable[int], trees: Mapping[int, NodeColumns] | None = None
+    ) -> dict[int, EquationRecord]:
         """Return all that is shown of equations; those that are gone are left out. Their `tree` is the key.
 
         Args:

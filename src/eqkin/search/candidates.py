@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from eqkin.search.backend import EquationRef, Floats, Keys, Snapshot
 from eqkin.search.features import QueryTerms
 from eqkin.search.wildcards import Pattern
-from eqkin.trees.mathml import Node
+from eqkin.trees.mathml import NodeColumns
 from eqkin.trees.operators import OperatorForest
 from eqkin.trees.terms import Terms
 
@@ -22,7 +22,7 @@ class QueryFeatures:
 
     latex: str  # as given; "" for MathML
     mathml: str
-    root: Node
+    nodes: NodeColumns
     vector: Floats  # (d,), of length 1
     terms: Terms  # of its presentation tree
     formula: QueryTerms
@@ -70,7 +70,7 @@ class CandidateSet:
         self._rest = self.keys[:0] if rest is None else rest
         self._snapshot = snapshot
         self._operators: OperatorForest | None = None  # of those ranked by all features
-        self._nodes: dict[int, Node] = {}
+        self._nodes: dict[int, NodeColumns] = {}
 
     def __len__(self) -> int:
         return len(self.refs)
@@ -127,14 +127,9 @@ class CandidateSet:
             for row, (cosine, score) in enumerate(zip(cosines, scores, strict=True), start)
         ]
 
-    def load_trees(self, rows: Iterable[int]) -> None:
-        """Read the trees of some candidates in one request, except those already read; raises `NoSuchEquation`."""
-        missing = [row for row in rows if row not in self._nodes]
-        if missing:
+    def get_nodes(self, rows: Sequence[int]) -> list[NodeColumns]:
+        """Return the nodes of some candidates, reading those not read yet in one request; raises `NoSuchEquation`."""
+        if missing := [row for row in rows if row not in self._nodes]:
             nodes = self._snapshot.get_nodes([self.refs[row].key for row in missing])
             self._nodes |= dict(zip(missing, nodes, strict=True))
-
-    def get_node(self, row: int) -> Node:
-        """Return the tree of a candidate; raises `NoSuchEquation`."""
-        self.load_trees([row])
-        return self._nodes[row]
+        return [self._nodes[row] for row in rows]

@@ -21,7 +21,7 @@ from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
 from eqkin.search.deduplicate import deduplicate, keep_best_of_display, limit_per_paper, put_same_first
-from eqkin.search.explain import Explanation, explain_hits, mark_mathml
+from eqkin.search.explain import Explanation, explain_hits
 from eqkin.search.facets import FACETS, count_facets, drop_facet_filters, find_best_per_field
 from eqkin.search.features import extract_query
 from eqkin.search.local import LocalBackend, get_folder
@@ -281,7 +281,7 @@ class SearchEngine:
         unit, pattern = vector / np.float32(length), Pattern(operators) if wildcards else None
         terms = extract_terms(plain, families=INDEXED_FAMILIES)
         structure = extract_query(terms, parse_operators(plain) if wildcards else operators)
-        return QueryFeatures(formula.latex, mathml, formula.root, unit, terms, structure, operators, pattern)
+        return QueryFeatures(formula.latex, mathml, formula.nodes, unit, terms, structure, operators, pattern)
 
     def _search(
         self, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch, read: ReadQuery | None = None
@@ -316,7 +316,7 @@ class SearchEngine:
         marked = ""
         if query is not None and built:
             built = _explain(query, candidates, built, options.explain)
-            marked = mark_mathml(query.root) if options.explain else ""
+            marked = to_mathml(query.nodes, classes={}) if options.explain else ""
             clock.record("explaining")
         hits = tuple(_add_names(snapshot, candidates, built, named))
         results = Results(
@@ -436,8 +436,8 @@ def _rank(
 def _build_hits(
     snapshot: Snapshot, candidates: CandidateSet, chosen: Sequence[Candidate]
 ) -> list[tuple[Candidate, Hit]]:
-    candidates.load_trees(candidate.row for candidate in chosen)
-    trees = {candidate.ref.key: candidates.get_node(candidate.row) for candidate in chosen}
+    nodes = candidates.get_nodes([candidate.row for candidate in chosen])
+    trees = dict(zip((candidate.ref.key for candidate in chosen), nodes, strict=True))
     records = snapshot.get_records(trees, trees)
     hits = []
     for candidate in chosen:
@@ -454,9 +454,9 @@ def _build_short_hits(
 ) -> dict[int, Hit]:
     """Build hits without the text around equations, which takes the longest to read, and without their relation."""
     hits = {}
-    for (key, each), node in zip(chosen.items(), snapshot.get_nodes(list(chosen)), strict=True):
+    for (key, each), nodes in zip(chosen.items(), snapshot.get_nodes(list(chosen)), strict=True):
         if each.ref.paper in papers:
-            mathml, paper = to_mathml(node), papers[each.ref.paper]
+            mathml, paper = to_mathml(nodes), papers[each.ref.paper]
             equation = EquationRecord(each.ref.name, key, each.ref.latex, mathml, "", "", "", "", paper)
             hits[key] = Hit(equation, each.score, each.similarity, each.text_score)
     return hits
@@ -467,8 +467,8 @@ def _explain(
 ) -> list[tuple[Candidate, Hit]]:
     known = () if parts else candidates.matches.tolist()  # whether a query with wildcards matches
     rows = [candidate.row for candidate, _ in hits if candidate.row >= len(known)]
-    trees = [candidates.get_node(row) for row in rows]
-    reasons = explain_hits(query.root, query.operators, trees, candidates.get_operators(rows), parts=parts)
+    trees = candidates.get_nodes(rows)
+    reasons = explain_hits(query.nodes, query.operators, trees, candidates.get_operators(rows), parts=parts)
     by_row = dict(zip(rows, reasons, strict=True))
     explained = []
     for candidate, hit in hits:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -16,7 +16,7 @@ from eqkin.limits import check_cancelled
 from eqkin.mathml.converter import LIMIT_ERRORS
 from eqkin.mathml.operators import borrow_parser
 from eqkin.search.results import Pairing
-from eqkin.trees.mathml import Node, list_nodes, to_mathml
+from eqkin.trees.mathml import NodeColumns, to_mathml
 from eqkin.trees.normal import is_silent, normalise_text
 from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
@@ -37,7 +37,12 @@ class Explanation:
 
 
 def explain_hits(
-    query: Node, operators: OperatorForest, hits: Sequence[Node], theirs: OperatorForest, *, parts: bool = True
+    query: NodeColumns,
+    operators: OperatorForest,
+    hits: Sequence[NodeColumns],
+    theirs: OperatorForest,
+    *,
+    parts: bool = True,
 ) -> list[Explanation]:
     """Explain why each tree is related to a query.
 
@@ -50,11 +55,11 @@ def explain_hits(
     """
     same = (theirs.forms[theirs.form_offsets[:-1]] == operators.forms[operators.form_offsets[0]]).tolist()
     forms = [[kind for kind, is_same in zip(FORM_KINDS, row, strict=True) if is_same] for row in same]
-    asked, explanations = _describe_tree(list_nodes(query), operators, 0, parts), []
+    asked, explanations = _describe_tree(query, operators, 0, parts), []
     for start in range(0, len(hits), _HITS_PER_CALL):
         check_cancelled()
         some = slice(start, start + _HITS_PER_CALL)
-        trees = [list_nodes(hit) for hit in hits[some]]
+        trees = hits[some]
         described = [_describe_tree(tree, theirs, at, parts) for at, tree in enumerate(trees, start)]
         payload = {"query": asked, "hits": described, "forms": forms[some], "complete": parts}
         try:
@@ -66,14 +71,14 @@ def explain_hits(
     return explanations
 
 
-def _describe_tree(nodes: Sequence[Node], operators: OperatorForest, tree: int, parts: bool) -> dict[str, object]:
+def _describe_tree(nodes: NodeColumns, operators: OperatorForest, tree: int, parts: bool) -> dict[str, object]:
     """Return a presentation tree, breadth first, and one of the operator trees as columns for `explain.js`."""
     inside = slice(int(operators.offsets[tree]), int(operators.offsets[tree + 1]))
     return {
-        "tags": [node.tag for node in nodes],
-        "texts": [node.text for node in nodes],
-        "signs": [_read_sign(node.tag, node.text) for node in nodes],
-        "counts": [len(node.children) for node in nodes],
+        "tags": nodes.tags,
+        "texts": nodes.texts,
+        "signs": list(map(_read_sign, nodes.tags, nodes.texts)),
+        "counts": nodes.counts,
         "labels": [operators.labels[number] for number in operators.label[inside].tolist()],
         "depths": operators.depth[inside].tolist(),
         "origins": operators.get_origin(tree).tolist() if parts else None,
@@ -86,29 +91,15 @@ def _read_sign(tag: str, text: str) -> str:
     return "" if is_silent(tag, text, exact=True) else normalise_text(text, exact=True)
 
 
-def _read_answer(nodes: Sequence[Node], answer: dict[str, Any]) -> Explanation:
+def _read_answer(nodes: NodeColumns, answer: dict[str, Any]) -> Explanation:
     relation = answer["relation"]
     if "pairings" not in answer:
         return Explanation(relation)
     pairings = tuple(Pairing(ours, theirs, float(similarity)) for ours, theirs, similarity in answer["pairings"])
-    bindings = []
-    for name, numbers in answer["bindings"]:
-        found = [nodes[number] for number in numbers]
-        bindings.append((name, to_mathml(found[0] if len(found) == 1 else Node("mrow", children=found), display=False)))
-    marked, renaming = mark_mathml(nodes[0], pairings), tuple((ours, theirs) for ours, theirs in answer["renaming"])
-    return Explanation(relation, pairings, renaming, tuple(bindings), marked, tuple(answer["changes"]))
-
-
-def mark_mathml(root: Node, pairings: Iterable[Pairing] = ()) -> str:
-    """Return MathML whose nodes have their number as `data-node`, matched ones also a class.
-
-    Args:
-        root: The tree.
-        pairings: Pairs of the query's nodes with nodes of this tree; the class is `kin kin-1` to `kin kin-3` by how
-            similar they are.
-    """
-    classes = {}
-    for pairing in pairings:
-        level = min(max(int(pairing.similarity * (_SHADE_LEVELS + 1)) - 1, 1), _SHADE_LEVELS)
-        classes[pairing.hit_node] = f"kin kin-{level}"
-    return to_mathml(root, classes=classes)
+    classes = {  # `kin kin-1` to `kin kin-3`, by how similar matched nodes are
+        theirs: f"kin kin-{min(max(int(similarity * (_SHADE_LEVELS + 1)) - 1, 1), _SHADE_LEVELS)}"
+        for _, theirs, similarity in answer["pairings"]
+    }
+    marked, renaming = to_mathml(nodes, classes=classes), tuple((ours, theirs) for ours, theirs in answer["renaming"])
+    bindings = tuple((name, to_mathml(nodes, display=False, roots=found)) for name, found in answer["bindings"])
+    return Explanation(relation, pairings, renaming, bindings, marked, tuple(answer["changes"]))

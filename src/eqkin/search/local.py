@@ -29,7 +29,7 @@ from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats,
 from eqkin.search.features import QueryTerms, extract_features
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import Forest
-from eqkin.trees.mathml import Node
+from eqkin.trees.mathml import NodeColumns
 from eqkin.trees.operators import OperatorForest
 
 _LOG = logging.getLogger("eqkin.search")
@@ -63,7 +63,7 @@ class RecordCache:
     generation: int
     refs: dict[int, EquationRef] = field(default_factory=dict)
     papers: dict[int, PaperFacets] = field(default_factory=dict)
-    nodes: dict[int, Node] = field(default_factory=dict)
+    nodes: dict[int, NodeColumns] = field(default_factory=dict)
     equations: dict[int, EquationRecord] = field(default_factory=dict)
 
     @property
@@ -206,8 +206,8 @@ class LocalSnapshot:
         except TreeNotFound as error:
             raise NoSuchEquation(str(error)) from error
 
-    def get_nodes(self, keys: Iterable[int]) -> list[Node]:
-        """Return trees as nodes; raises `NoSuchEquation`."""
+    def get_nodes(self, keys: Iterable[int]) -> list[NodeColumns]:
+        """Return the nodes of trees; raises `NoSuchEquation`."""
         wanted, cached = list(keys), self._records.nodes
         missing = [key for key in wanted if key not in cached]
         try:
@@ -234,7 +234,9 @@ class LocalSnapshot:
         overlaps = query.compute_overlaps(operators, terms.count_terms(query.indexed, keys))
         return overlaps, terms.get_norms(keys)
 
-    def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
+    def get_records(
+        self, keys: Iterable[int], trees: Mapping[int, NodeColumns] | None = None
+    ) -> dict[int, EquationRecord]:
         """Return all that is shown of equations."""
         wanted, cached = list(keys), self._records.equations
         if missing := [key for key in wanted if key not in cached]:

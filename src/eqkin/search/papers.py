@@ -25,7 +25,7 @@ from eqkin.limits import LIMITS, check_cancelled
 from eqkin.search.backend import EquationRef, Floats, Keys, Snapshot
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.mathml import to_mathml, to_node
+from eqkin.trees.mathml import NodeColumns, to_mathml
 
 if TYPE_CHECKING:
     from eqkin.library.parsing import ParsedPaper
@@ -211,7 +211,7 @@ def _build_draft_records(parsed: ParsedPaper, forest: Forest) -> list[EquationRe
         if equation.tree >= 0:
             _, heading, latex = parsed.sections[equation.section]
             before, after = read_context(latex, equation.mark)
-            mathml = to_mathml(to_node(forest, equation.tree))
+            mathml = to_mathml(NodeColumns.read(forest, equation.tree))
             name = f"{parsed.key}#{equation.number}"
             equations.append(
                 EquationRecord(name, -1, equation.latex, mathml, equation.label, heading, before, after, record)

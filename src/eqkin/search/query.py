@@ -30,7 +30,7 @@ from eqkin.mathml.formulas import convert_typed_formula
 from eqkin.mathml.operators import parse_operators, read_parsed
 from eqkin.search.wildcards import find_wildcards
 from eqkin.trees import Forest
-from eqkin.trees.mathml import Node, list_nodes, parse_mathml, to_forest, to_mathml, to_node
+from eqkin.trees.mathml import Node, NodeColumns, list_nodes, parse_mathml, to_forest, to_mathml, to_node
 from eqkin.trees.operators import OperatorForest
 
 FORMULA_FILES = frozenset({".tex", ".ltx", ".latex", ".txt", ".mml", ".mathml", ".xml"})
@@ -117,14 +117,14 @@ class Formula:
         return self.parsed or parse_operators(self.forest)
 
     @cached_property
-    def root(self) -> Node:
-        """Its tree, not to be changed."""
-        return to_node(self.forest, 0)
+    def nodes(self) -> NodeColumns:
+        """The nodes of its tree."""
+        return NodeColumns.read(self.forest, 0)
 
     @property
     def mathml(self) -> str:
         """Its MathML, safe to be shown."""
-        return to_mathml(self.root)
+        return to_mathml(self.nodes)
 
 
 class FormulaReader:
@@ -159,7 +159,7 @@ class FormulaReader:
             raise _move_error(error, plain) from error.__cause__
         latex = text.strip() if formula.latex else ""
         may_have = wildcards and any(text.startswith("?") for text in formula.forest.texts)
-        found = find_wildcards(formula.root) if may_have else ()
+        found = find_wildcards(to_node(formula.forest, 0)) if may_have else ()
         return replace(formula, latex=latex, wildcards=found)
 
     def iter_formulas(self, texts: Iterable[str], *, wildcards: bool = True) -> Iterator[Formula | str]:

@@ -9,7 +9,7 @@ on a page.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from html.entities import html5
@@ -52,6 +52,32 @@ class Node:
     attributes: dict[str, str] = field(default_factory=dict)
     text: str = ""
     children: list[Node] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeColumns:
+    """The nodes of a tree, breadth first, as columns: many times faster to read from a forest than `Node`."""
+
+    tags: list[str]
+    attributes: list[str]  # a line `name=value` for each
+    texts: list[str]
+    counts: list[int]  # of children
+
+    @classmethod
+    def read(cls, forest: Forest, index: int) -> NodeColumns:
+        """Read the tree at `index` of a forest."""
+        nodes = slice(int(forest.offsets[index]), int(forest.offsets[index + 1]))
+        strings = (forest.tags, forest.tag), (forest.attributes, forest.attribute), (forest.texts, forest.text)
+        tags, attributes, texts = (list(map(known.__getitem__, at[nodes].tolist())) for known, at in strings)
+        return cls(tags, attributes, texts, forest.n_children[nodes].tolist())
+
+    @classmethod
+    def from_node(cls, root: Node) -> NodeColumns:
+        """List the nodes of a tree."""
+        nodes = list_nodes(root)
+        attributes = ["\n".join(f"{name}={value}" for name, value in node.attributes.items()) for node in nodes]
+        counts = [len(node.children) for node in nodes]
+        return cls([node.tag for node in nodes], attributes, [node.text for node in nodes], counts)
 
 
 class _MathmlReader:
@@ -138,32 +164,46 @@ def _escape(text: str) -> str:
 
 
 @lru_cache(10_000)
-def _write_attributes(attributes: tuple[tuple[str, str], ...]) -> str:
-    return "".join(f" {name}={quoteattr(value)}" for name, value in attributes if _is_allowed(name, value))
+def _write_attributes(lines: str) -> str:
+    return "".join(f" {name}={quoteattr(value)}" for name, value in _read_attributes(lines) if _is_allowed(name, value))
 
 
-def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | None = None) -> str:
-    """Return a `<math>` element that contains the tree: known elements and attributes only, all text escaped.
+def to_mathml(
+    tree: Node | NodeColumns,
+    *,
+    display: bool = True,
+    classes: Mapping[int, str] | None = None,
+    roots: Sequence[int] = (0,),
+) -> str:
+    """Return a `<math>` element that contains a tree: known elements and attributes only, all text escaped.
 
-    With `classes`, every node carries its breadth-first number as `data-node`, and those in `classes` their class,
-    which needs no escapes.
+    Args:
+        tree: The tree.
+        display: Whether it is shown on a line of its own.
+        classes: If given, every node carries its breadth-first number as `data-node`, and those in `classes` their
+            class, which needs no escapes.
+        roots: Of the parts that are shown.
     """
-    block = ' display="block"' if display else ""
-    nodes = list_nodes(root)
-    written, following = [""] * len(nodes), len(nodes)
-    for number in range(len(nodes) - 1, -1, -1):  # children before their parents
-        node = nodes[number]
-        tag = node.tag if node.tag in MATHML_TAGS else "mrow"
-        extra = _write_attributes(tuple(node.attributes.items())) if node.attributes else ""
+    columns = NodeColumns.from_node(tree) if isinstance(tree, Node) else tree
+    written, following = [""] * len(columns.tags), len(columns.tags)
+    backwards = map(reversed, (range(following), columns.tags, columns.attributes, columns.texts, columns.counts))
+    for number, tag, extra, inside, count in zip(*backwards, strict=True):  # children before their parents
+        if extra:
+            extra = _write_attributes(extra)
         if classes is not None:
             shade = f' class="{classes[number]}"' if number in classes else ""
             extra += f' data-node="{number}"{shade}'
-        inside = node.text if node.text.isalnum() else _escape(node.text)
-        if node.children:
-            end, following = following, following - len(node.children)
+        if inside and not inside.isalnum():
+            inside = _escape(inside)
+        if count:
+            end, following = following, following - count
             inside += "".join(written[following:end])
+        if tag not in MATHML_TAGS:
+            tag = "mrow"
         written[number] = f"<{tag}{extra}>{inside}</{tag}>"
-    return f'<math xmlns="http://www.w3.org/1998/Math/MathML"{block}>{written[0]}</math>'
+    block, inside = ' display="block"' if display else "", "".join(written[number] for number in roots)
+    inside = inside if len(roots) == 1 else f"<mrow>{inside}</mrow>"
+    return f'<math xmlns="http://www.w3.org/1998/Math/MathML"{block}>{inside}</math>'
 
 
 def to_forest(root: Node) -> Forest:
@@ -181,8 +221,8 @@ def to_forest(root: Node) -> Forest:
 
 
 @lru_cache(1_000)
-def _read_attributes(lines: str) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in lines.split("\n"))
+def _read_attributes(lines: str) -> list[tuple[str, str]]:
+    return [(name, value) for name, _, value in (line.partition("=") for line in lines.split("\n"))]
 
 
 def to_node(forest: Forest, index: int) -> Node:
@@ -191,7 +231,7 @@ def to_node(forest: Forest, index: int) -> Node:
     tags, attributes, texts = forest.tags, forest.attributes, forest.texts
     columns = (column[start:end].tolist() for column in (forest.tag, forest.attribute, forest.text))
     nodes = [
-        Node(tags[tag], _read_attributes(attributes[lines]).copy() if attributes[lines] else {}, texts[text], [])
+        Node(tags[tag], dict(_read_attributes(attributes[lines])) if attributes[lines] else {}, texts[text], [])
         for tag, lines, text in zip(*columns, strict=True)
     ]
     following = 1

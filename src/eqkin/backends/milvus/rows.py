@@ -38,7 +38,7 @@ from eqkin.library.records import simplify_name
 from eqkin.search.backend import EquationRef, Floats
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.mathml import Node, to_mathml
+from eqkin.trees.mathml import NodeColumns, to_mathml
 
 AUTHOR_SEPARATOR = "|"
 _HEADING_WEIGHT, _TITLE_WEIGHT = 3, 2  # how often they are repeated
@@ -193,10 +193,10 @@ def parse_ref(key: int, record: Row) -> EquationRef:
     return EquationRef(key, record["paper"], record["number"], record["latex"], record["year"], fields, lang, whole)
 
 
-def parse_equation(key: int, record: Row, paper: PaperRecord, node: Node | None) -> EquationRecord:
+def parse_equation(key: int, record: Row, paper: PaperRecord, nodes: NodeColumns | None) -> EquationRecord:
     """Return the equation of its record; `key` is -1 for one that cannot be found."""
     values = {name: record[name] for name in _EQUATION_FIELDS if name in record}  # older records lack the last ones
-    mathml = "" if node is None else to_mathml(node)
+    mathml = "" if nodes is None else to_mathml(nodes)
     return EquationRecord(id=f"{paper.key}#{record['number']}", tree=key, mathml=mathml, paper=paper, **values)
 
 

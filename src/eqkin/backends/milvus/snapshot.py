@@ -42,7 +42,7 @@ from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats,
 from eqkin.search.features import QueryTerms, extract_features
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import Forest
-from eqkin.trees.mathml import Node, to_node
+from eqkin.trees.mathml import NodeColumns
 from eqkin.trees.operators import OperatorForest
 
 _WHOLE_ROWS = 600  # equations up to which vectors and records are read together
@@ -164,10 +164,10 @@ class MilvusSnapshot(Snapshot):
         records = self._fetch_records(wanted)
         return decode_trees(records[key]["tree"] for key in self._check_found(wanted, records))
 
-    def get_nodes(self, keys: Iterable[int]) -> list[Node]:
-        """Return trees as nodes; raises `NoSuchEquation`."""
+    def get_nodes(self, keys: Iterable[int]) -> list[NodeColumns]:
+        """Return the nodes of trees; raises `NoSuchEquation`."""
         forest = self.get_trees(np.array(list(keys), np.int64))
-        return [to_node(forest, at) for at in range(len(forest))]
+        return [NodeColumns.read(forest, at) for at in range(len(forest))]
 
     def get_operators(self, keys: Keys) -> OperatorForest:
         """Return operator trees, parsed now; raises `NoSuchEquation`."""
@@ -178,12 +178,14 @@ class MilvusSnapshot(Snapshot):
         features = extract_features(self.get_trees(keys), operators)
         return query.features.compute_overlaps(features), features.norms
 
-    def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
+    def get_records(
+        self, keys: Iterable[int], trees: Mapping[int, NodeColumns] | None = None
+    ) -> dict[int, EquationRecord]:
         """Return all that is shown of equations, except those of papers that are being pushed."""
         records, nodes = self._fetch_records(keys), trees or {}
         unread = [key for key in records if key not in nodes]
         forest = decode_trees(records[key]["tree"] for key in unread)
-        nodes = {**nodes, **{key: to_node(forest, at) for at, key in enumerate(unread)}}
+        nodes = {**nodes, **{key: NodeColumns.read(forest, at) for at, key in enumerate(unread)}}
         papers = self.get_papers({record["paper"] for record in records.values()})
         return {
             key: parse_equation(key, record, papers[record["paper"]], nodes[key])
@@ -318,7 +320,7 @@ class MilvusSnapshot(Snapshot):
         known = [key for key in keys if key in records]
         trees = [key for key in known if records[key].get("tree") is not None]
         forest = decode_trees(records[key]["tree"] for key in trees)
-        nodes = {key: to_node(forest, at) for at, key in enumerate(trees)}
+        nodes = {key: NodeColumns.read(forest, at) for at, key in enumerate(trees)}
         page = parse_paper(about)
         return [
             (records[key]["at"], parse_equation(key if key in indexed else -1, records[key], page, nodes.get(key)))
