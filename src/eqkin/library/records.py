@@ -325,7 +325,7 @@ def get_equations(
 
 def _read_nodes(
     library: LibraryFiles, rows: Sequence[sqlite3.Row], known: Mapping[int, NodeColumns] | None = None
-) -> dict[int, Node]:
+) -> dict[int, NodeColumns]:
     """Return the trees of equations; those that are not known are read at once."""
     nodes = dict(known or {})
     missing = [row["tree"] for row in rows if row["tree"] is not None and row["tree"] not in nodes]
