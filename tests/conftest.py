@@ -36,6 +36,7 @@ SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group
 COMPILED_MODULES = (
     "eqkin.encoder.cpu_kernels",
     "eqkin.index.kernels",
+    "eqkin.index.posting_kernels",
     "eqkin.index.text_kernels",
     "eqkin.trees.kernels",
 )

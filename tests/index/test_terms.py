@@ -329,8 +329,8 @@ def test_lists_with_impossible_rows_raise_corrupt_data(tmp_path: Path) -> None:
     entry = _write(tmp_path, np.array([3, 5]), np.array([1]), np.array([7], np.uint32))
     whole = (tmp_path / entry.file).read_bytes()
     header = json.loads(whole[8 : (start := 8 + int.from_bytes(whole[:8], "little"))])
-    row = start + header["postings.one.entries"]["data_offsets"][0]
-    (tmp_path / entry.file).write_bytes(whole[:row] + bytes([whole[row] | 2]) + whole[row + 1 :])
+    first, end = (start + offset for offset in header["postings.data"]["data_offsets"])
+    (tmp_path / entry.file).write_bytes(whole[:first] + bytes(end - first) + whole[end:])  # far too many rows
     index = TermIndex.open(tmp_path, [entry], np.array([3, 5]))
     assert index is not None
     with pytest.raises(CorruptData, match="run `eqkin index --rebuild`"):

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.index.kernels import TERM
 from eqkin.index.manifest import TermsEntry
+from eqkin.index.posting_kernels import TERM
 from eqkin.index.postings import Codes, FoundLists, count_rows
 from eqkin.index.term_segments import SEGMENT_SCHEME, TermSegment, normalise_length, open_segment
 from eqkin.index.vectors import Floats, Integers, TreeRows, find_members, find_positions
