@@ -38,6 +38,7 @@ COMPILED_MODULES = (
     "eqkin.index.kernels",
     "eqkin.index.posting_kernels",
     "eqkin.index.text_kernels",
+    "eqkin.storage.bits",
     "eqkin.trees.kernels",
 )
 LONG_FILES = (  # begin first, so that no process waits for another one at the end

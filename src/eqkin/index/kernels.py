@@ -15,6 +15,7 @@ import numpy as np
 from numba import types
 
 from eqkin.compiler import njit
+from eqkin.storage.bits import count_bits
 
 _SAMPLE_STRIDE = 37  # one distance of this many is sampled to guess which are among the lowest
 _MAX_COUNTED = 100_000  # distances; of more, a sample is counted
@@ -28,15 +29,6 @@ def _stored(dtype: Any, dimensions: int = 1) -> Any:
 _I = types.int64
 _I64, _F32, _BOOL = map(_stored, (_I, types.float32, types.boolean))
 _F32M2 = types.float32[:, ::1]
-
-
-@njit(types.uint64(types.uint64), nogil=True, cache=True)
-def count_bits(word):
-    """Return the number of ones; compilers know this way to count them and use the machine's."""
-    word -= word >> np.uint64(1) & np.uint64(0x5555555555555555)
-    word = (word & np.uint64(0x3333333333333333)) + (word >> np.uint64(2) & np.uint64(0x3333333333333333))
-    word = word + (word >> np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return word * np.uint64(0x0101010101010101) >> np.uint64(56)
 
 
 @njit(_I(_stored(types.uint16), _I, _I, _I), nogil=True, cache=True)

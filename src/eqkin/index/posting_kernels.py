@@ -15,11 +15,19 @@ import numpy.typing as npt
 from numba import types
 
 from eqkin.compiler import njit
-from eqkin.index.kernels import count_bits
+from eqkin.storage.bits import (
+    PREFIX_BITS,
+    WINDOW,
+    count_zeros,
+    load_bits,
+    measure_bits,
+    read_number,
+    write_bits,
+    write_number,
+)
 
 ROW_BITS = 28  # at most
 GAP_SYMBOLS = ROW_BITS + 1  # numbers of bits of a difference, less one
-PREFIX_BITS = 10  # of the longest code of such a number
 GAP_CLASSES = 2 * ROW_BITS  # of sizes of lists
 PADDING = 40  # bytes after the last list: as many as are read from the beginning of an entry
 TERM, SIZE, COUNT, PLACE = range(4)  # what is known of a list that was found
@@ -28,9 +36,7 @@ _UNMEASURED_SIZE = 32  # lists of more rows say how many bits they have
 _LENGTH_BITS = 6  # of such a number, at least
 _BLOCK_ROWS = 64  # of a list that can be skipped at once
 _WIDTH_BITS = 5
-_WINDOW = 8  # bytes that are read for a number
 _WORD_ROWS = 56  # of a bitmap that are read at once
-_MAX_ZEROS = 28
 _SCORE_BINS, _BIN_SHIFT = 1 << 13, 18  # the leading bits of a positive 32-bit float
 _ONE = np.uint64(1)
 
@@ -56,66 +62,16 @@ _FOUND, _ROWS, _SCORES = _I[:, ::1], types.int32[::1], types.float32[::1]
 
 
 @njit()
-def _load(data, at):
-    """Return 57 bits or more from a bit on."""
-    byte, word = np.uint64(at >> 3), np.uint64(0)
-    for step in range(np.uint64(_WINDOW)):
-        word |= np.uint64(data[byte + step]) << (np.uint64(8) * step)
-    return word >> np.uint64(at & 7)
-
-
-@njit()
-def _count_zeros(word):
-    """Return how many bits before the first that is 1 are 0."""
-    return np.int64(count_bits((word & (~word + _ONE)) - _ONE))
-
-
-@njit()
-def _measure(number):
-    """Return the number of bits of a number that is not negative."""
-    word = np.uint64(number)
-    for shift in (1, 2, 4, 8, 16, 32):
-        word |= word >> np.uint64(shift)
-    return np.int64(count_bits(word))
-
-
-@njit()
-def _write(data, at, value, width):
-    """Write a number of so many bits, at most 57; return where it ends."""
-    byte, word = np.uint64(at >> 3), np.uint64(value) << np.uint64(at & 7)
-    for step in range(np.uint64(_WINDOW)):
-        data[byte + step] |= np.uint8(word >> (np.uint64(8) * step))
-    return at + width
-
-
-@njit()
-def _write_number(data, at, value, bits):
-    """Write a number in an exponential Golomb code; return where it ends."""
-    zeros = _measure((value >> bits) + 1) - 1
-    rest = value - (((1 << zeros) - 1) << bits)
-    return _write(data, at, (rest << 1 | 1) << zeros, 2 * zeros + 1 + bits)
-
-
-@njit()
-def _read_number(data, at, bits):
-    """Return a number that `_write_number` wrote, and where it ends."""
-    word = _load(data, at)
-    zeros = min(_count_zeros(word), _MAX_ZEROS)
-    rest = np.int64(word >> np.uint64(zeros + 1)) & (1 << zeros + bits) - 1
-    return rest + (((1 << zeros) - 1) << bits), at + 2 * zeros + 1 + bits
-
-
-@njit()
 def _find_class(size):
     """Return the class of a list of two rows or more: the two leading bits of its size, and how many follow."""
-    bits = _measure(size)
+    bits = measure_bits(size)
     return 2 * (bits - 2) + (size >> bits - 2 & 1)
 
 
 @njit()
 def _read_gap(lists, at, base):
     """Return the difference of two rows, less one, and where it ends."""
-    word = _load(lists.data, at)
+    word = load_bits(lists.data, at)
     known = lists.table[np.uint64(base) + (word & np.uint64((1 << PREFIX_BITS) - 1))]
     bits, length = np.int64(known >> _U16(4)), np.int64(known & _U16(15))
     return np.int64(_ONE << np.uint64(bits) | word >> np.uint64(length) & (_ONE << np.uint64(bits)) - _ONE) - 1, (
@@ -132,25 +88,25 @@ def _read_entry(lists, at):
         begin; and where the next list begins.
     """
     data, n_rows, count = lists.data, lists.n_rows, 1
-    step, at = _read_number(data, at, lists.step_bits)
-    size, at = _read_number(data, at, 0)
+    step, at = read_number(data, at, lists.step_bits)
+    size, at = read_number(data, at, 0)
     if size > 0:  # one row with several occurrences, or several rows
-        more, at = _read_number(data, at, 0)
+        more, at = read_number(data, at, 0)
         count += more + (size == 1)
     if size < 2:
-        bits = _measure(n_rows - 1)
+        bits = measure_bits(n_rows - 1)
         short = (1 << bits) - n_rows  # so many rows take one bit less
-        row = np.int64(_load(data, at)) & (1 << bits) - 1
+        row = np.int64(load_bits(data, at)) & (1 << bits) - 1
         first = row & (1 << bits >> 1) - 1
         if bits > 0 and first < short:
             return step, 1, count, first, at + bits - 1
         row = (first << 1 | row >> max(bits - 1, 0)) - short
         return step, 1 if row < n_rows else -1, count, row, at + bits
-    limit = 8 * (len(data) - _WINDOW)
+    limit = 8 * (len(data) - WINDOW)
     if size * BITMAP_ROWS >= n_rows or size > _UNMEASURED_SIZE:
         length = n_rows
         if size * BITMAP_ROWS < n_rows:
-            length, at = _read_number(data, at, _LENGTH_BITS)
+            length, at = read_number(data, at, _LENGTH_BITS)
         return step, size if size <= min(length, n_rows) and at + length <= limit else -1, count, at, at + length
     place, base = at, _find_class(size) << PREFIX_BITS
     for _ in range(size):
@@ -212,9 +168,9 @@ def list_all(lists, found):
 @njit()
 def _find_gaps(lists, size, place):
     """Return where the differences of a list begin, how many blocks can be skipped, and the widths of what they say."""
-    blocks, bits, rows = (size - 1) // _BLOCK_ROWS, 0, 0
-    if blocks > 0 and place <= 8 * (len(lists.data) - _WINDOW):
-        word = np.int64(_load(lists.data, place))
+    blocks, bits, rows = (size - 1) // _BLOCK_ROWS, np.int64(0), np.int64(0)
+    if blocks > 0 and place <= 8 * (len(lists.data) - WINDOW):
+        word = np.int64(load_bits(lists.data, place))
         bits, rows = word & (1 << _WIDTH_BITS) - 1, word >> _WIDTH_BITS & (1 << _WIDTH_BITS) - 1
         place += 2 * _WIDTH_BITS + blocks * (bits + rows)
     return place, blocks, bits, rows
@@ -228,17 +184,17 @@ def _decode(lists, found, at, first, rows):
         Whether all of them exist, and as many as there should be.
     """
     size, place, n_rows, data, n = found[at, SIZE], found[at, PLACE], lists.n_rows, lists.data, np.uint64(first)
-    limit = 8 * (len(data) - _WINDOW)
+    limit = 8 * (len(data) - WINDOW)
     if size == 1:
         rows[n] = place
         return True
     if size * BITMAP_ROWS >= n_rows:
         for start in range(0, n_rows, _WORD_ROWS):
-            word = _load(data, place + start) & (_ONE << np.uint64(min(_WORD_ROWS, n_rows - start))) - _ONE
+            word = load_bits(data, place + start) & (_ONE << np.uint64(min(_WORD_ROWS, n_rows - start))) - _ONE
             while word:
                 if n == np.uint64(first + size):
                     return False
-                rows[n] = start + _count_zeros(word)
+                rows[n] = start + count_zeros(word)
                 n += _ONE
                 word &= word - _ONE
         return n == np.uint64(first + size)
@@ -277,12 +233,12 @@ def count_terms(lists, found, rows, counts):
     Returns:
         Whether all rows of the lists exist.
     """
-    limit, last = 8 * (len(lists.data) - _WINDOW), len(rows) - 1
+    limit, last = 8 * (len(lists.data) - WINDOW), len(rows) - 1
     for at in range(len(found) if len(rows) else 0):
         term, size, count, place = found[at, TERM], found[at, SIZE], np.uint8(found[at, COUNT]), found[at, PLACE]
         if size > 1 and size * BITMAP_ROWS >= lists.n_rows:
             for wanted in range(len(rows)):
-                counts[term, wanted] += count * np.uint8(_load(lists.data, place + rows[wanted]) & _ONE)
+                counts[term, wanted] += count * np.uint8(load_bits(lists.data, place + rows[wanted]) & _ONE)
             continue
         wanted, row, base, skip = 0, np.int64(-1), _find_class(size) << PREFIX_BITS if size > 1 else 0, place
         place, blocks, width, row_width = _find_gaps(lists, size, place)
@@ -291,7 +247,7 @@ def count_terms(lists, found, rows, counts):
                 bit = skip + 2 * _WIDTH_BITS + block * (width + row_width)
                 if bit > limit:
                     return False
-                known = np.int64(_load(lists.data, bit))
+                known = np.int64(load_bits(lists.data, bit))
                 end = row + (known >> width & (1 << row_width) - 1)
                 if end < rows[wanted]:  # all rows of this block come before
                     place += known & (1 << width) - 1
@@ -333,7 +289,7 @@ def find_best(lists, found, weights, factors, k, scores, buffer, rows, sums):
         How many are found; -1 if a row of the lists does not exist.
     """
     touched, n, best, n_rows = np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(lists.n_rows)
-    limit = 8 * (len(lists.data) - _WINDOW)
+    limit = 8 * (len(lists.data) - WINDOW)
     for at in range(len(found)):
         weight, size = weights[found[at, TERM]], found[at, SIZE]
         if size > 1 and size * BITMAP_ROWS < lists.n_rows:  # most postings: their rows are not written first
@@ -389,7 +345,7 @@ def count_gaps(starts, rows, n_rows, counts):
         if size > 1 and size * BITMAP_ROWS < n_rows:
             own = counts[_find_class(size)]
             for place in range(starts[at], starts[at + 1]):
-                own[_measure(rows[place] - before) - 1] += 1
+                own[measure_bits(rows[place] - before) - 1] += 1
                 before = rows[place]
 
 
@@ -400,28 +356,28 @@ def _write_rows(rows, first, size, prefixes, data, at):
     blocks, block = (size - 1) // _BLOCK_ROWS, 0
     before, total, bits, last = -1, 0, np.zeros(blocks + 1, np.int64), np.zeros(blocks + 1, np.int64)
     for place in range(size):
-        symbol = _measure(rows[first + place] - before) - 1
+        symbol = measure_bits(rows[first + place] - before) - 1
         before = rows[first + place]
         bits[place // _BLOCK_ROWS] += lengths[symbol] + symbol
         last[place // _BLOCK_ROWS] = before
     width, row_width = 0, 0
     for block in range(blocks):
         advance = last[block] - last[block - 1] if block else last[0] + 1
-        width, row_width = max(width, _measure(bits[block])), max(row_width, _measure(advance))
+        width, row_width = max(width, measure_bits(bits[block])), max(row_width, measure_bits(advance))
     if size > _UNMEASURED_SIZE:
         total = bits.sum() + (2 * _WIDTH_BITS + blocks * (width + row_width) if blocks else 0)
-        at = _write_number(data, at, total, _LENGTH_BITS)
+        at = write_number(data, at, total, _LENGTH_BITS)
     if blocks:
-        at = _write(data, at, width | row_width << _WIDTH_BITS, 2 * _WIDTH_BITS)
+        at = write_bits(data, at, width | row_width << _WIDTH_BITS, 2 * _WIDTH_BITS)
     for block in range(blocks):
         advance = last[block] - last[block - 1] if block else last[0] + 1
-        at = _write(data, at, bits[block] | advance << width, width + row_width)
+        at = write_bits(data, at, bits[block] | advance << width, width + row_width)
     before = -1
     for place in range(size):
         gap = rows[first + place] - before
         before = rows[first + place]
-        symbol = _measure(gap) - 1
-        at = _write(data, at, codes[symbol] | (gap - (1 << symbol)) << lengths[symbol], lengths[symbol] + symbol)
+        symbol = measure_bits(gap) - 1
+        at = write_bits(data, at, codes[symbol] | (gap - (1 << symbol)) << lengths[symbol], lengths[symbol] + symbol)
     return at
 
 
@@ -447,26 +403,26 @@ def write_lists(codes, counts, starts, rows, prefixes, parameters, bucket_starts
         The number of bytes that are written.
     """
     n_rows, rest_bits, step_bits = parameters
-    row_bits, at, n, code = _measure(n_rows - 1), 0, 0, 0
+    row_bits, at, n, code = measure_bits(n_rows - 1), 0, 0, np.int64(0)
     short = (1 << row_bits) - n_rows
     for bucket in range(len(bucket_starts) - 1):
-        bucket_starts[bucket], code = at >> 3, bucket << rest_bits
+        bucket_starts[bucket], code = at >> 3, np.int64(bucket << rest_bits)
         while n < len(codes) and codes[n] >> rest_bits == bucket:
             first, size = starts[n], starts[n + 1] - starts[n]
-            at = _write_number(data, at, np.int64(codes[n]) - code, step_bits)
+            at = write_number(data, at, np.int64(codes[n]) - code, step_bits)
             code = np.int64(codes[n])
-            at = _write_number(data, at, size if size > 1 else np.int64(counts[n] > 1), 0)
+            at = write_number(data, at, size if size > 1 else np.int64(counts[n] > 1), 0)
             if size > 1 or counts[n] > 1:
-                at = _write_number(data, at, np.int64(counts[n]) - 1 - (size == 1), 0)
+                at = write_number(data, at, np.int64(counts[n]) - 1 - (size == 1), 0)
             row = np.int64(rows[first])
             if size == 1 and row < short:
-                at = _write(data, at, row, row_bits - 1)
+                at = write_bits(data, at, row, row_bits - 1)
             elif size == 1:
                 row += short
-                at = _write(data, at, row >> 1 | (row & 1) << max(row_bits - 1, 0), row_bits)
+                at = write_bits(data, at, row >> 1 | (row & 1) << max(row_bits - 1, 0), row_bits)
             elif size * BITMAP_ROWS >= n_rows:
                 for place in range(first, first + size):
-                    _write(data, at + rows[place], 1, 1)
+                    write_bits(data, at + rows[place], 1, 1)
                 at += n_rows
             else:
                 at = _write_rows(rows, first, size, prefixes, data, at)

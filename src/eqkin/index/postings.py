@@ -17,7 +17,6 @@ more than 64 rows says for every 64 of them how many bits and how many rows can 
 
 from __future__ import annotations
 
-import heapq
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -31,12 +30,12 @@ from eqkin.index.posting_kernels import (
     GAP_CLASSES,
     GAP_SYMBOLS,
     PADDING,
-    PREFIX_BITS,
     ROW_BITS,
     SIZE,
     TERM,
     PostingArrays,
 )
+from eqkin.storage.bits import assign_prefixes, compute_prefix_lengths
 from eqkin.storage.segments import Array
 
 Integers = npt.NDArray[np.int64]
@@ -56,40 +55,6 @@ _CODE_BITS = 32
 _BUCKET_LIST_BITS = 5  # a bucket has 16 to 32 lists on average
 _MAX_BUCKET_BITS = 19  # with more buckets, differences of codes might take less than a byte
 _COUNT_BITS = np.uint64(4)
-
-
-def _compute_prefix_lengths(counts: Integers) -> list[int]:
-    """Return the number of bits of each symbol in a prefix code for symbols that occur so often."""
-    least = 1
-    while True:
-        heap = [(max(count, least), [symbol]) for symbol, count in enumerate(counts.tolist())]
-        heapq.heapify(heap)
-        lengths = [0] * len(heap)
-        while len(heap) > 1:
-            (first, some), (second, others) = heapq.heappop(heap), heapq.heappop(heap)
-            heapq.heappush(heap, (first + second, some + others))
-            for symbol in some + others:
-                lengths[symbol] += 1
-        if max(lengths) <= PREFIX_BITS:
-            return lengths
-        least *= 2  # no code may be too long
-
-
-def _assign_prefixes(lengths: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
-    """Return which symbol begins with which bits, (classes, 2^PREFIX_BITS), given the lengths of prefix codes.
-
-    Raises:
-        ValueError: They are not those of a prefix code that uses all bits.
-    """
-    if lengths.min() < 1 or lengths.max() > PREFIX_BITS:
-        raise ValueError("a prefix code is too long")
-    shares = 1 << PREFIX_BITS - lengths.astype(np.int64)
-    if (shares.sum(axis=1) != 1 << PREFIX_BITS).any():
-        raise ValueError("a prefix code is not complete")
-    order = np.argsort(lengths, axis=1, kind="stable")
-    symbols = np.repeat(order, np.take_along_axis(shares, order, axis=1).ravel()).reshape(len(lengths), -1)
-    reversed_bits = sum((np.arange(1 << PREFIX_BITS) >> bit & 1) << PREFIX_BITS - 1 - bit for bit in range(PREFIX_BITS))
-    return symbols[:, reversed_bits].astype(np.uint16)
 
 
 def _freeze(array: npt.NDArray[Any], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -140,7 +105,7 @@ class PostingLists:
         ):
             raise ValueError("lists do not fit one another")
         lengths = lengths.reshape(GAP_CLASSES, -1)
-        symbols = _assign_prefixes(lengths)
+        symbols = assign_prefixes(lengths)
         table = symbols << 4 | np.take_along_axis(lengths, symbols, axis=1)
         self._arrays = PostingArrays(starts, data, _freeze(table.ravel(), np.uint16), n_rows, *_split_code(buckets))
 
@@ -223,8 +188,8 @@ def encode_postings(
     heads = heads[starts[:-1]]
     symbols = np.zeros((GAP_CLASSES, GAP_SYMBOLS), np.int64)
     kernels.count_gaps(starts, ordered, n_rows, symbols)
-    lengths = np.array([_compute_prefix_lengths(own) for own in symbols], np.uint8)
-    prefixes = _assign_prefixes(lengths)
+    lengths = np.array([compute_prefix_lengths(own) for own in symbols], np.uint8)
+    prefixes = assign_prefixes(lengths)
     first = [(prefixes == symbol).argmax(axis=1) for symbol in range(GAP_SYMBOLS)]  # the bits of the code itself
     buckets = 1 << min(max(len(heads).bit_length() - _BUCKET_LIST_BITS, 0), _MAX_BUCKET_BITS)
     bucket_starts = np.zeros(buckets + 1, np.uint32)
