@@ -46,13 +46,7 @@ def slow_node_vectors(model, forest):
     result = []
     for tree in range(len(forest)):
         start, end = int(forest.offsets[tree]), int(forest.offsets[tree + 1])
-        f = np.zeros((end - start, 256))
-        for i in range(end - start):
-            f[i, features.tag[start + i]] += 1
-            for slot in features.attribute[slice(*features.attribute_offsets[start + i : start + i + 2])].tolist():
-                f[i, 32 + slot] += 1
-            for slot in features.character[slice(*features.character_offsets[start + i : start + i + 2])].tolist():
-                f[i, 64 + slot] += 1
+        f = features[start:end].astype(np.float64)
         table = compute_sinusoids(int(position[start:end].max()) + 1, model.architecture.width)
         places = weights["first.alpha"] * table[position[start:end]]
         above = [int(up) - start for up in parent[start:end]]

@@ -17,7 +17,6 @@ from eqkin.library.parsing import parse_item
 from eqkin.sources.readers import open_source
 from eqkin.training.batches import DeviceNetwork
 from eqkin.trees import Vocabulary
-from eqkin.trees.vocabulary import to_dense
 from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random, slow_mix
 from tests.encoder.models import SMALL, SMALL_MIX, VOCABULARY, random_model
 from tests.trees.strategies import build
@@ -31,7 +30,7 @@ BOTH_KINDS = pytest.mark.parametrize("architecture", [SMALL, SMALL_MIX], ids=["s
 
 
 def features_of(forest, vocabulary=VOCABULARY) -> torch.Tensor:
-    return torch.from_numpy(to_dense(vocabulary.extract_features(forest))).double()
+    return torch.from_numpy(vocabulary.extract_features(forest)).double()
 
 
 def network_of(architecture=SMALL, seed=0) -> TreeNetwork:

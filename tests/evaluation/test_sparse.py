@@ -20,7 +20,7 @@ from eqkin.evaluation.systems.sparse import (
 )
 from eqkin.trees.hashing import combine_hashes, hash_strings
 from eqkin.trees.normal import label_nodes
-from eqkin.trees.vocabulary import Vocabulary, to_dense
+from eqkin.trees.vocabulary import Vocabulary
 from tests.evaluation.formulas import formulas
 from tests.training.corpora import corpus_of
 from tests.trees.strategies import FORESTS, build
@@ -174,7 +174,7 @@ def test_bag_of_words_is_sum_of_node_features(tmp_path_factory, trees):
     corpus = corpus_of([[6], [4]])
     system = BagOfWords()
     system.fit(corpus, tmp_path_factory.mktemp("bag"))
-    nodes = to_dense(Vocabulary.learn([corpus.forest]).extract_features(forest))
+    nodes = Vocabulary.learn([corpus.forest]).extract_features(forest)
     expected = [
         nodes[start:end].sum(axis=0) for start, end in zip(forest.offsets[:-1], forest.offsets[1:], strict=True)
     ]

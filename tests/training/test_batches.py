@@ -15,7 +15,7 @@ from eqkin.limits import LIMITS
 from eqkin.training.augmentation import Augmentation, Masking
 from eqkin.training.batches import DeviceForest
 from eqkin.trees import Vocabulary
-from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, to_dense
+from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
 from tests.encoder.batches import batch_trees
 from tests.training.corpora import FORESTS
 from tests.trees.strategies import build
@@ -63,7 +63,7 @@ def test_features_match_the_vocabulary(selection, padding):
     for vocabulary in (VOCABULARY, Vocabulary.learn([forest]), Vocabulary((), (), ())):
         forest_on_device = DeviceForest(forest, vocabulary, CPU)
         batch = collated(forest_on_device, chosen, padding)
-        expected = torch.from_numpy(to_dense(vocabulary.extract_features(forest.select(chosen))))
+        expected = torch.from_numpy(vocabulary.extract_features(forest.select(chosen)))
         for dtype in (torch.float32, torch.bfloat16):
             features = forest_on_device.build_features(batch, dtype)
             assert features.dtype == dtype
@@ -75,16 +75,22 @@ def test_masking_targets_are_tag_first_attribute_and_first_character(selection):
     forest, chosen = selection
     forest_on_device = DeviceForest(forest, VOCABULARY, CPU)
     batch = collated(forest_on_device, chosen)
-    features = VOCABULARY.extract_features(forest.select(chosen))
+    trees = forest.select(chosen)
+
+    def find_slots(strings: int, number: int) -> list[int]:
+        first = len(trees.tags) if strings == 1 else len(trees.tags) + len(trees.attributes)
+        begin = ends[first + number - 1]
+        return slots[begin : ends[first + number]].tolist()
+
+    slots, ends = VOCABULARY.assign_slots(trees)
     some = torch.arange(len(batch.label)).flip(0)[::2]
     answers = forest_on_device.build_masking_targets(batch, some)
     assert answers.dtype == torch.int64
     for node, (tag, attribute, character) in zip(some.tolist(), answers.tolist(), strict=True):
-        attributes = features.attribute[features.attribute_offsets[node] : features.attribute_offsets[node + 1]]
-        characters = features.character[features.character_offsets[node] : features.character_offsets[node + 1]]
-        assert tag == features.tag[node]
-        assert attribute == (attributes[0] if len(attributes) else ATTRIBUTE_SLOTS)
-        assert character == (characters[0] if len(characters) else CHARACTER_SLOTS)
+        attributes, characters = find_slots(1, int(trees.attribute[node])), find_slots(2, int(trees.text[node]))
+        assert tag == slots[trees.tag[node]]
+        assert attribute == (attributes[0] - TAG_SLOTS if attributes else ATTRIBUTE_SLOTS)
+        assert character == (characters[0] - TAG_SLOTS - ATTRIBUTE_SLOTS if characters else CHARACTER_SLOTS)
 
 
 @settings(max_examples=25)
@@ -166,7 +172,7 @@ def test_labels_beyond_16_bits_are_distinguished():
     vocabulary = Vocabulary(("mi",), (), ("a", texts[-1][0]))
     forest_on_device = DeviceForest(forest, vocabulary, CPU)
     batch = collated(forest_on_device, [many - 1, 0])
-    expected = torch.from_numpy(to_dense(vocabulary.extract_features(forest.select([many - 1, 0]))))
+    expected = torch.from_numpy(vocabulary.extract_features(forest.select([many - 1, 0])))
     assert torch.equal(forest_on_device.build_features(batch, torch.float32), expected.float())
 
 

@@ -2,12 +2,13 @@
 
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given
 
 from eqkin.errors import CorruptData
 from eqkin.trees import Vocabulary
-from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, count_symbols
+from eqkin.trees.vocabulary import count_symbols
 
 from .strategies import FORESTS, breadth_first, build
 
@@ -49,20 +50,14 @@ def test_extract_features_gives_the_slots_of_every_node(known, trees):
     vocabulary = Vocabulary.learn([build(known)])
     features = vocabulary.extract_features(build(trees))
     rows = [row for tree in trees for row in breadth_first(tree)]
-
-    def slots(values, learned, width):
-        return [learned.index(value) if value in learned else width - 1 for value in values]
-
-    assert features.tag.tolist() == slots([row[0] for row in rows], vocabulary.tags, TAG_SLOTS)
-    for i, (_, lines, text, *_) in enumerate(rows):
-        start, end = features.attribute_offsets[i : i + 2]
-        assert features.attribute[start:end].tolist() == slots(
-            lines.split("\n") if lines else [], vocabulary.attributes, ATTRIBUTE_SLOTS
-        )
-        start, end = features.character_offsets[i : i + 2]
-        assert features.character[start:end].tolist() == slots(
-            text.replace("\n", ""), vocabulary.characters, CHARACTER_SLOTS
-        )
+    expected = np.zeros((len(rows), 256), int)
+    for row, (tag, lines, text, *_) in zip(expected, rows, strict=True):
+        parts = ([tag], lines.split("\n") if lines else [], text.replace("\n", ""))
+        known_parts = (vocabulary.tags, vocabulary.attributes, vocabulary.characters)
+        for values, learned, first, width in zip(parts, known_parts, (0, 32, 64), (32, 32, 192), strict=True):
+            for value in values:
+                row[first + (learned.index(value) if value in learned else width - 1)] += 1
+    assert np.array_equal(features, expected)
 
 
 def test_vocabulary_round_trips_through_a_file(tmp_path):

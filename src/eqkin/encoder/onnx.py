@@ -26,7 +26,6 @@ from eqkin.encoder.numpy_network import NumpyNetwork
 from eqkin.errors import BadInput
 from eqkin.storage import write_file
 from eqkin.trees import Forest, Vocabulary
-from eqkin.trees.vocabulary import to_dense
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto
@@ -44,7 +43,7 @@ def make_inputs(forest: Forest, vocabulary: Vocabulary) -> dict[str, npt.NDArray
     parent, position = np.asarray(forest.compute_parent(), np.int64), np.asarray(forest.compute_position(), np.int64)
     siblings = np.where(is_root, 1, forest.n_children[np.where(is_root, 0, parent)])
     return {
-        "features": to_dense(vocabulary.extract_features(forest)).astype(np.float32),
+        "features": vocabulary.extract_features(forest).astype(np.float32),
         "position": position,
         "parent": np.where(is_root, nodes, parent),
         "left": np.where(position > 0, numbers - 1, nodes),

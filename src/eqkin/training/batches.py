@@ -23,7 +23,7 @@ from eqkin.limits import LIMITS
 from eqkin.training.augmentation import NodeMask, Renaming
 from eqkin.trees import Forest, Vocabulary
 from eqkin.trees.forest import Array, iter_blocks
-from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, find_labels, to_dense
+from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, find_labels
 
 EMBEDDING_NODES = {"cuda": 1 << 18, "cpu": 4_000}  # nodes per batch when embedding
 _FIRST_CHARACTER = TAG_SLOTS + ATTRIBUTE_SLOTS
@@ -168,20 +168,17 @@ def _build_labels(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Return the label of each node, and for each label its features, masking classes, and whether it is an `<mi>`."""
     labels, label = find_labels(forest)
-    features = vocabulary.extract_features(labels)
-    targets = np.stack(
-        [
-            features.tag.astype(np.int64),
-            _find_first_slots(features.attribute, features.attribute_offsets, none=ATTRIBUTE_SLOTS),
-            _find_first_slots(features.character, features.character_offsets, none=CHARACTER_SLOTS),
-        ],
-        axis=1,
-    )
+    slots, ends = vocabulary.assign_slots(labels)
+    starts = np.append(0, ends[:-1])
+    padded, targets, before = np.append(slots.astype(np.int64), 0), [], 0
+    for strings, column, first, width in (
+        (forest.tags, labels.tag, 0, TAG_SLOTS),
+        (forest.attributes, labels.attribute, TAG_SLOTS, ATTRIBUTE_SLOTS),
+        (forest.texts, labels.text, _FIRST_CHARACTER, CHARACTER_SLOTS),
+    ):
+        string = before + column.astype(np.int64)
+        targets.append(np.where(ends[string] > starts[string], padded[starts[string]] - first, width))
+        before += len(strings)
     identifier = np.array([name == "mi" for name in forest.tags], bool)
-    return label, to_dense(features), targets, identifier[labels.tag] if len(labels) else np.zeros(0, bool)
-
-
-def _find_first_slots(slots: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], none: int) -> npt.NDArray[np.int64]:
-    """Return the first slot of each range, `none` for an empty one."""
-    padded = np.append(slots.astype(np.int64), none)
-    return np.where(np.diff(offsets) > 0, padded[np.minimum(offsets[:-1], len(slots))], none)
+    is_identifier = identifier[labels.tag] if len(labels) else np.zeros(0, bool)
+    return label, vocabulary.extract_features(labels), np.stack(targets, axis=1), is_identifier

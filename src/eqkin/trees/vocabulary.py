@@ -25,17 +25,6 @@ _TABLE_FACTOR = 8  # entries of a table per value, above which sorting is faster
 
 
 @dataclass(frozen=True)
-class NodeFeatures:
-    """Feature slots of a forest's nodes; node i has the attributes and characters `[offsets[i]:offsets[i + 1]]`."""
-
-    tag: npt.NDArray[np.uint8]
-    attribute: npt.NDArray[np.uint8]
-    attribute_offsets: npt.NDArray[np.int64]
-    character: npt.NDArray[np.uint8]
-    character_offsets: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
 class Vocabulary:
     """The known tags (at most 31), attributes as `name=value` (31) and characters (191), most frequent first."""
 
@@ -66,15 +55,13 @@ class Vocabulary:
                 ends.append(len(slots))
         return np.array(slots, np.uint8), np.array(ends, np.int64)
 
-    def extract_features(self, forest: Forest) -> NodeFeatures:
-        """Return the feature slots of every node of a forest."""
+    def extract_features(self, forest: Forest) -> npt.NDArray[np.int16]:
+        """Return the features of every node, (nodes, 256): how often each tag, attribute and character occurs."""
         slots, ends = self.assign_slots(forest)
-        first = len(forest.tags)
-        attribute, attribute_offsets = _gather_slots(slots, ends, first + forest.attribute.astype(np.int64))
-        first += len(forest.attributes)
-        character, character_offsets = _gather_slots(slots, ends, first + forest.text.astype(np.int64))
-        attribute, character = attribute - TAG_SLOTS, character - (TAG_SLOTS + ATTRIBUTE_SLOTS)
-        return NodeFeatures(slots[forest.tag], attribute, attribute_offsets, character, character_offsets)
+        strings = np.zeros((len(ends), TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS), np.int16)
+        np.add.at(strings, (np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)), slots), 1)
+        tags, attributes, texts = np.split(strings, np.cumsum([len(forest.tags), len(forest.attributes)]))
+        return np.asarray(tags[forest.tag] + attributes[forest.attribute] + texts[forest.text], np.int16)
 
     def to_json(self) -> str:
         """Return the content of the file."""
@@ -96,18 +83,6 @@ class Vocabulary:
             return cls(tuple(data["tags"]), tuple(data["attributes"]), tuple(data["characters"]))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptData(f"{path}: not a vocabulary ({error})") from error
-
-
-def to_dense(features: NodeFeatures) -> npt.NDArray[np.int16]:
-    """Return the feature vectors of the nodes, (nodes, 256): counts of each tag, attribute and character."""
-    counts = np.zeros((len(features.tag), TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS), np.int16)
-    node = np.arange(len(features.tag))
-    counts[node, features.tag] = 1
-    of_attribute = np.repeat(node, np.diff(features.attribute_offsets))
-    np.add.at(counts, (of_attribute, TAG_SLOTS + features.attribute.astype(np.int64)), 1)
-    of_character = np.repeat(node, np.diff(features.character_offsets))
-    np.add.at(counts, (of_character, TAG_SLOTS + ATTRIBUTE_SLOTS + features.character.astype(np.int64)), 1)
-    return counts
 
 
 def find_labels(forest: Forest) -> tuple[Forest, npt.NDArray[np.int64]]:
@@ -159,12 +134,3 @@ def _get_visible_characters(text: str) -> list[str]:
 @lru_cache
 def _index_slots(known: tuple[str, ...], first: int) -> dict[str, int]:
     return {value: first + i for i, value in enumerate(known)}
-
-
-def _gather_slots(
-    slots: npt.NDArray[np.uint8], ends: Places, strings: Places
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Return the slots of some strings, and where those of each begin."""
-    lengths = np.diff(ends, prepend=0)[strings]
-    offsets = np.concatenate(([0], np.cumsum(lengths)))
-    return slots[np.repeat(ends[strings] - offsets[1:], lengths) + np.arange(offsets[-1])], offsets

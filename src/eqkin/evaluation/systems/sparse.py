@@ -33,7 +33,7 @@ from eqkin.trees.forest import Numbers, iter_blocks, order_depth_first
 from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
 from eqkin.trees.normal import label_nodes
 from eqkin.trees.operator_terms import extract_operator_terms
-from eqkin.trees.vocabulary import Vocabulary, find_labels, to_dense
+from eqkin.trees.vocabulary import Vocabulary, find_labels
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -110,7 +110,7 @@ class BagOfWords(EmbeddingSystem):
             raise BadInput("the bag of words has no vocabulary yet: call fit first")
         forest = formulas.forest
         labels, label = find_labels(forest)
-        table = to_dense(self._vocabulary.extract_features(labels)).astype(np.float32)
+        table = self._vocabulary.extract_features(labels).astype(np.float32)
         vectors = np.zeros((len(forest), FEATURES), np.float32)
         for trees, nodes in iter_blocks(forest.offsets, _NODES_PER_BLOCK):
             starts = forest.offsets[trees.start : trees.stop] - nodes.start
