@@ -42,8 +42,13 @@ BenchmarkFiles = Annotated[
     list[Path] | None,
     typer.Option("--benchmark", metavar="FILE", help="Output of `python -m benchmarks --json NAME`; repeatable."),
 ]
-
+NetworkNames = Annotated[
+    str, typer.Option("--names", metavar="NAMES", help="Some networks, with commas.", show_default="all")
+]
+_ALL = ",".join(SYSTEMS)
 _LARGE = ",".join(name for name in SYSTEMS if name != "approach0")  # which is too slow for a large library
+_FITTED = "?" * 16  # key of a fit
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", help=__doc__)
 
 
@@ -53,7 +58,7 @@ def networks(
     corpus: CorpusFile = None,
     records: Records = None,
     labelled_sets: LabelledFiles = None,
-    names: Annotated[str, typer.Option("--names", metavar="NAMES", help="Some networks.", show_default="all")] = "",
+    names: NetworkNames = "",
     measured: Annotated[bool, typer.Option("--measured", help="Train nothing: tables of what was measured.")] = False,
     out: CacheFolder = DEFAULT_FOLDER,
     device: Device = "auto",
@@ -117,7 +122,7 @@ def bitmaps(
         halves = load_corpus(corpus, library).split(HELD_OUT_FRACTION, SPLIT_SEED)
         sizes = sorted({one.times for one in BITMAP_NETWORKS.values()})
         data, others = {times: BitmapData.build(context, *halves, times) for times in sizes}, {}
-        for folder in sorted((out / "fitted").glob("base-*/model"))[:1]:
+        for folder in (out / "fitted").glob(f"base-{_FITTED}/model"):
             model = Model.load(folder)
             vectors = embed_forest(model, data[1.0].test.forest, device)
             others["Graph network, 5 M triplets"] = vectors, model.training["learned_from"]["trees"]
@@ -303,6 +308,8 @@ def run_all(
     judged_sets: JudgedFolders = None,
     labelled_sets: LabelledFiles = None,
     benchmarks: BenchmarkFiles = None,
+    systems: Systems = _ALL,
+    names: NetworkNames = "",
     out: CacheFolder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
@@ -316,15 +323,19 @@ def run_all(
     from reproduce.speed import read_reports
 
     read_reports(benchmarks or [])  # errors now rather than after hours of training
-    names = [name for name in SYSTEMS if name != "approach0" or find_spec("pya0") is not None]
-    sets(library, judged_sets, labelled_sets, ",".join(names), searched=True, out=out, device=device, small=small)
+    chosen = [name for name in split_names(systems) if name != "approach0" or find_spec("pya0") is not None]
+    large = [name for name in chosen if name != "approach0"]
+    sets(library, judged_sets, labelled_sets, ",".join(chosen), searched=True, out=out, device=device, small=small)
     data(library, out=out)
-    networks(library, labelled_sets=labelled_sets, out=out, device=device, small=small)
+    networks(library, labelled_sets=labelled_sets, names=names, out=out, device=device, small=small)
     if find_chromium() is not None and find_spec("playwright") is not None:
         bitmaps(library, out=out, device=device, small=small)
     else:
         typer.secho("the bitmap CNN is left out: there is no Chromium", err=True, fg="yellow")
-    study(library, out=out, device=device, small=small)
+    study(library, ",".join(large), out=out, device=device, small=small)
+    own = next((out / "fitted").glob(f"eqkin-{_FITTED}/model"), None)  # takes the place of the bundled one
+    others = [name for name in large if own is None or not name.startswith("eqkin")]
+    study(library, ",".join(others), held_out=True, network=own, out=out, device=device, small=small)
     if benchmarks:
         speed(benchmarks, out=out)
     examples(library, out=out)

@@ -12,7 +12,7 @@ import numpy as np
 from eqkin.errors import BadInput
 from eqkin.evaluation.context import ExperimentContext
 from eqkin.evaluation.formulas import Float32s
-from eqkin.evaluation.tables import PAPER, ExperimentResult, Table, TableColumn, TableRow
+from eqkin.evaluation.tables import PAPER, ExperimentResult, Table, TableRow
 from eqkin.statistics import Score, bootstrap_mean
 from eqkin.training.config import CONTEXT_KINDS
 from reproduce.bitmap_cnn import BITMAP_NETWORKS, PEER, BitmapData, measure_bitmaps, measure_peer
@@ -30,6 +30,7 @@ from reproduce.equalities import (
 )
 from reproduce.networks import ML, NETWORKS, TRIPLE_SETS, NetworkRunner
 from reproduce.published import ABLATION_ROWS, EQUALITIES_ROWS, LARGE_SCALE_ROWS
+from reproduce.report import list_columns
 from reproduce.triples import Flags, unpack_bits
 
 Row = dict[str, Any]
@@ -51,17 +52,13 @@ EQUAL = (  # trained on the same pairs
     "transformer", "transformer-renamed", "transformer-10", "transformer-30",
 )  # fmt: skip
 SIZES = ("paper-10", "paper-30", "base", "eqkin-10", "eqkin-30", "eqkin")
-_LABELLED = [
-    TableColumn("accuracy", "accuracy, atlas", "percent", ""),
-    TableColumn("labelled_ranking", "ranking, atlas", "percent", ""),
-]
-_AUTHORS = [
-    TableColumn("accuracy_authors", "accuracy, authors' protocol", "percent", ""),
-    TableColumn("ranking_authors", "ranking, authors' protocol", "percent", ""),
-]
-_TRIPLES = [TableColumn(kind, title, "percent", "") for kind, title in TRIPLE_SETS.items()]
-_RECALLS = [TableColumn(f"r{depth}", f"R@{depth}", best="") for depth in DEPTHS]
-_PRINTED = [TableColumn(f"p{depth}", f"R@{depth}, authors' test", best="") for depth in DEPTHS]
+_LABELLED = list_columns({"accuracy": "accuracy, atlas", "labelled_ranking": "ranking, atlas"})
+_AUTHORS = list_columns(
+    {"accuracy_authors": "accuracy, authors' protocol", "ranking_authors": "ranking, authors' protocol"}
+)
+_TRIPLES = list_columns(TRIPLE_SETS)
+_RECALLS = list_columns({f"r{depth}": f"R@{depth}" for depth in DEPTHS}, "share")
+_PRINTED = list_columns({f"p{depth}": f"R@{depth}, authors' test" for depth in DEPTHS}, "share")
 
 
 class PaperTables:
@@ -139,7 +136,7 @@ class PaperTables:
         rows = [self.make_row(name, minus="full") for name in VARIANTS]
         for name in ("ml", "ml-no-augmentation"):
             rows.append(self.make_row(name, "trained on machine learning only, 250,000 triplets", minus="ml"))
-        columns = [*_TRIPLES, TableColumn("change", "change, machine learning only", "percent", ""), *_LABELLED]
+        columns = [*_TRIPLES, *list_columns({"change": "change, machine learning only"}), *_LABELLED]
         tables = [Table("ablation", "Ablation", columns, [row for row in rows if row] + paper, caption)]
         return ExperimentResult(
             "ablation", "Ablation", [*tables, self._make_kinds(), self._make_augmentation()], facts=self.describe()
@@ -151,10 +148,7 @@ class PaperTables:
         chosen |= {"shared": triples.shares_identifier, "none": ~triples.shares_identifier}
         chosen = {key: flags for key, flags in chosen.items() if flags.any()}
         titles = {"shared": "an identifier in common", "none": "no identifier in common"}
-        columns = [
-            TableColumn(key, f"{titles.get(key, key)} ({flags.mean():.0%})", "percent", "")
-            for key, flags in chosen.items()
-        ]
+        columns = list_columns({key: f"{titles.get(key, key)} ({flags.mean():.0%})" for key, flags in chosen.items()})
         rows = []
         for name in (*VARIANTS, *(name for title in list(REGIMES)[2:5] for name in REGIMES[title])):
             cells = {key: self.score(name, "field", flags) for key, flags in chosen.items()}
@@ -177,12 +171,9 @@ class PaperTables:
                     cells[key] = Score(one.value - other.value)
             found: Cells = {key: score for key, score in cells.items() if score is not None}
             rows += [TableRow(title, found)] if found else []
-        columns = [
-            TableColumn("full", "full model, negatives of the field", "percent", ""),
-            *(TableColumn(kind, f"without: {title}", "percent", "") for kind, title in TRIPLE_SETS.items()),
-            TableColumn("none", "without: no identifier in common", "percent", ""),
-            *(TableColumn(one.key, f"without: {one.title}", "percent", "") for one in _LABELLED),
-        ]
+        compared = TRIPLE_SETS | {"none": "no identifier in common"} | {one.key: one.title for one in _LABELLED}
+        columns = list_columns({"full": "full model, negatives of the field"})
+        columns += list_columns({key: f"without: {title}" for key, title in compared.items()})
         caption = (
             "Each row is one way of training; columns with 'without' are percentage points more or less without "
             "augmentation. Labelled differences have no interval."
@@ -192,7 +183,7 @@ class PaperTables:
     def make_formulas(self) -> ExperimentResult:
         """Make the table of what the printed formulas change, and citations."""
         rows = [row for name in FORMULAS if (row := self.make_row(name, minus="base", kind="any")) is not None]
-        columns = [*_TRIPLES, TableColumn("change", "change, negatives of any field", "percent", ""), *_LABELLED]
+        columns = [*_TRIPLES, *list_columns({"change": "change, negatives of any field"}), *_LABELLED]
         caption = "5 M fresh triplets, negatives of any field, one seed each."
         table = Table("formulas", "As the formulas say", columns, rows, caption)
         edges = [self.data.train.citations, self.data.held_out.citations]
@@ -202,12 +193,8 @@ class PaperTables:
             "papers": Score(float(sum(len(np.unique(one)) for one in edges))),
             "share": Score(float(shares.get("citation", math.nan))),
         }  # fmt: skip
-        columns = [
-            TableColumn("train", "edges, training half", "number", ""),
-            TableColumn("held_out", "edges, held-out half", "number", ""),
-            TableColumn("papers", "papers with one", "number", ""),
-            TableColumn("share", "of the drawn pairs", "percent", ""),
-        ]
+        titles = {"train": "edges, training half", "held_out": "edges, held-out half", "papers": "papers with one"}
+        columns = [*list_columns(titles, "number"), *list_columns({"share": "of the drawn pairs"})]
         rows = [TableRow("Here", cells), TableRow("The paper", {"share": Score(0.139)}, PAPER)]
         citations = Table("citations", "Citations between documents", columns, rows)
         return ExperimentResult("formulas", "Formulas and citations", [table, citations], facts=self.describe())
@@ -226,8 +213,8 @@ class PaperTables:
                 title = "Paper's recipe, 100 %" if name == "base" else row.title
                 rows.append(TableRow(title + (", 100 %" if name == "eqkin" else ""), cells | self.get_labelled(name)))
         columns = [
-            TableColumn("equations", "equations", "number", ""), *_TRIPLES[:2], *_LABELLED, *_AUTHORS,
-            TableColumn("other", "accuracy, notations-test", "percent", ""),
+            *list_columns({"equations": "equations"}, "number"), *_TRIPLES[:2], *_LABELLED, *_AUTHORS,
+            *list_columns({"other": "accuracy, notations-test"}),
         ]  # fmt: skip
         papers = [
             TableRow(
@@ -261,11 +248,10 @@ class PaperTables:
                 }  # fmt: skip
                 rows.append(TableRow(f"{NETWORKS[name].title}, {title}", cells))
         columns = [
-            TableColumn("score", "ranking, bootstrap over works", "percent", ""),
-            TableColumn("paper", "bound, papers coloured", "percent", ""),
-            TableColumn("work", "bound, works coloured", "percent", ""),
-            TableColumn("colours", "colours: papers / works", "text", ""),
-            TableColumn("histogram", "V_hist, bootstrap over works", "share", ""),
+            *list_columns({"score": "ranking, bootstrap over works", "paper": "bound, papers coloured"}),
+            *list_columns({"work": "bound, works coloured"}),
+            *list_columns({"colours": "colours: papers / works"}, "text"),
+            *list_columns({"histogram": "V_hist, bootstrap over works"}, "share"),
         ]
         caption = (
             "Bound: sqrt(chi ln(2/delta) / (2 |D|)) on both sides, chi colours, 95 %. V_hist is the histogram loss of "
@@ -287,12 +273,10 @@ class PaperTables:
             rows_complete.append(TableRow(title, cells))
         complete = Table(
             "theorem", "Theorem 1, complete U-statistics",
-            [
-                TableColumn("n", "equations n", "number", ""), TableColumn("units", "units N", "number", ""),
-                TableColumn("largest", "largest unit", "number", ""),
-                TableColumn("right", "3 sqrt(max n_i ln(1/delta) / 2n)", "number", ""),
-                TableColumn("printed", "as printed, 3 sqrt(ln(1/delta) / 2N)", "number", ""),
-            ],
+            list_columns({
+                "n": "equations n", "units": "units N", "largest": "largest unit",
+                "right": "3 sqrt(max n_i ln(1/delta) / 2n)", "printed": "as printed, 3 sqrt(ln(1/delta) / 2N)",
+            }, "number"),
             rows_complete, "Width of the one-sided 95 % bound. It says something only if it is well below 1.",
         )  # fmt: skip
         table = Table("statistics", "How sure are we", columns, rows, caption)
@@ -396,12 +380,10 @@ def make_bitmaps_result(
         for row in ABLATION_ROWS
         if row.title in ("Bitmap CNN, retrained", "Full model")
     ]
-    columns = [
-        TableColumn("equations", "equations learned from", "number", ""),
-        TableColumn("test", "held out", "percent", ""), TableColumn("train", "own training papers", "percent", ""),
-        TableColumn("low", "held out, all formulas fit", "percent", ""),
-        TableColumn("tall", "held out, one is too tall", "percent", ""),
-    ]  # fmt: skip
+    columns = list_columns({"equations": "equations learned from"}, "number") + list_columns({
+        "test": "held out", "train": "own training papers", "low": "held out, all formulas fit",
+        "tall": "held out, one is too tall",
+    })  # fmt: skip
     caption = (
         f"{len(held_out):,} triples of {len(data[1.0].test):,} held-out equations; learned from 2 M triplets unless it "
         f"says otherwise. A formula is too tall if it needs more than {HEIGHT - 2} pixels: in {tall.mean():.0%} of the "

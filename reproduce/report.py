@@ -46,6 +46,11 @@ def save_result(context: ExperimentContext, result: ExperimentResult) -> Path:
     return path
 
 
+def list_columns(titles: Mapping[str, str], form: str = "percent") -> list[TableColumn]:
+    """Return columns by key and title, in which no value is marked as the best."""
+    return [TableColumn(key, title, form, "") for key, title in titles.items()]
+
+
 def load_tables(folder: Path = RESULTS) -> dict[str, Table]:
     """Read the tables of all results, by NAME/TABLE; raises `BadInput` if there are none, or a figure is missing."""
     contents = {

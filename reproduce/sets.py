@@ -219,7 +219,8 @@ def _search_notations(
         For each, whether another notation of its law is among the first ten results, whether a longer list begins with
         the same ten, and which share of them it has. Folded formulas count with the hit that stands for them.
     """
-    latex, labels, found = notations.equations.formulas.latex or (), notations.labels, []
+    latex = (notations.equations.formulas.latex or ())[: context.scale.searches]
+    labels, found = notations.labels, []
     with tempfile.TemporaryDirectory(prefix="eqkin-sets-") as name:
         copy, papers = Path(name) / "library", Path(name) / "papers"
         context.log(f"end to end: adding {len(latex):,} papers to a copy of {library}")
@@ -229,7 +230,7 @@ def _search_notations(
             (papers / f"law{number}.tex").write_text(f"\\[ {text} \\]\n", "utf-8")
         with Library.open(copy) as opened:
             opened.add(papers)
-            for number, text in enumerate(latex[: context.scale.searches]):
+            for number, text in enumerate(latex):
                 short, long = (opened.search(text, k=k).hits for k in (11, 100))
                 hits = [[_PAPER.search(one) for one in (hit.equation.id, *hit.same)] for hit in short]
                 members = [{int(paper[1]) if paper else -1 for paper in one} - {number} for one in hits]

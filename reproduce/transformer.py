@@ -16,7 +16,6 @@ Training: the masking and histogram loss of the graph network, with the same fea
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -39,10 +38,8 @@ from eqkin.trees.forest import compute_preorder
 Integers = npt.NDArray[np.int64]
 
 _INITIAL_DEVIATION = 0.02  # BERT's
-_GROUP_ENDS = (0.0, 0.5, 0.8, 0.95, 1.0)  # a batch sorted by size is split here, so that a few long trees cost little
-_LENGTH_MULTIPLE = 16  # of padded lengths: fast attention on GPUs needs it
 _STEPS_PER_DRAW = 256
-_MAX_BATCH_NODES = {"cuda": 400_000, "cpu": 16_000}  # padding included
+_EMBEDDED_NODES = {"cuda": 400_000, "cpu": 16_000}  # at once, about
 
 
 @dataclass(frozen=True)
@@ -58,23 +55,11 @@ class TransformerShape:
 
 
 @dataclass(frozen=True)
-class _Group:
-    """Trees of similar size in a batch, padded to one length."""
-
-    nodes: slice  # their nodes in the batch
-    shape: tuple[int, int]  # trees, length
-    cell: Tensor  # (nodes,) int64, position of each node in the flattened padded group
-    padding: Tensor  # (trees, length) bool
-
-
-@dataclass(frozen=True)
 class SequenceBatch:
-    """Some trees, sorted by size."""
+    """Some trees."""
 
     batch: DeviceBatch
     rank: Tensor  # (nodes,) int64, depth-first
-    groups: list[_Group]  # on a CPU
-    order: Tensor  # (trees,) int64, position of each requested tree in the sorted batch
 
 
 class TreeSequences:
@@ -92,36 +77,11 @@ class TreeSequences:
 
     def make_batch(self, trees: Integers) -> SequenceBatch:
         """Make a batch of some trees, which may repeat."""
-        order = np.argsort(self.sizes[trees], kind="stable")
-        chosen = trees[order]
-        ends = np.cumsum(self.sizes[chosen])
-        nodes = torch.arange(int(ends[-1]), device=self.device)
-        tree_ids = torch.from_numpy(chosen).to(self.device, non_blocking=True)
+        nodes = torch.arange(int(self.sizes[trees].sum()), device=self.device)
+        tree_ids = torch.from_numpy(trees).to(self.device, non_blocking=True)
         batch = self.trees.collate(tree_ids, nodes)
         tree, offsets = batch.trees.tree, batch.trees.offsets.long()
-        within = nodes - offsets[tree]
-        rank = self._rank[self.trees.offsets[tree_ids][tree] + within].long()
-        groups = []
-        ends_of_groups = _GROUP_ENDS if self.device.type == "cpu" else ()
-        for first, last in pairwise(sorted({round(share * len(trees)) for share in ends_of_groups})):
-            length = -(-int(self.sizes[chosen[last - 1]]) // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
-            part = slice(int(ends[first - 1]) if first else 0, int(ends[last - 1]))
-            cell = (tree[part] - first) * length + within[part]
-            padding = torch.arange(length, device=self.device) >= offsets.diff()[first:last, None]
-            groups.append(_Group(part, (last - first, length), cell, padding))
-        return SequenceBatch(batch, rank, groups, torch.from_numpy(np.argsort(order)).to(self.device))
-
-    def split_batches(self, nodes: int) -> list[Integers]:
-        """Split all trees into batches of similar size that have at most `nodes` nodes when padded."""
-        order = np.argsort(self.sizes, kind="stable")
-        lengths = -(-self.sizes[order] // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
-        parts, first = [], 0
-        while first < len(order):
-            counts = np.arange(1, min(len(order) - first, nodes // int(lengths[first])) + 1)
-            fitting = int(np.count_nonzero(counts * lengths[first : first + len(counts)] <= nodes))
-            parts.append(order[first : first + max(fitting, 1)])
-            first += max(fitting, 1)
-        return parts
+        return SequenceBatch(batch, self._rank[self.trees.offsets[tree_ids][tree] + nodes - offsets[tree]].long())
 
 
 def truncate(forest: Forest, longest: int) -> tuple[Forest, npt.NDArray[np.int32]]:
@@ -155,7 +115,7 @@ class TransformerLayer(nn.Module):
         self.attention_output = nn.Linear(shape.width, shape.width)
         self.inner, self.output = nn.Linear(shape.width, shape.inner), nn.Linear(shape.inner, shape.width)
 
-    def forward(self, x: Tensor, offsets: Tensor, groups: list[_Group]) -> Tensor:
+    def forward(self, x: Tensor, offsets: Tensor) -> Tensor:
         """Compute new vectors of all nodes, (nodes, width); tree t has the nodes offsets[t] to offsets[t + 1]."""
         query, key, value = self.attention_input(self.attention_norm(x)).unflatten(1, (3, self._heads, -1)).unbind(1)
         if x.is_cuda:
@@ -164,24 +124,12 @@ class TransformerLayer(nn.Module):
             attended = varlen_attn(query, key, value, offsets, offsets, self._longest, self._longest)
             assert isinstance(attended, Tensor)
         else:
-            attended = torch.cat([_attend_padded(query, key, value, group) for group in groups])
+            parts = (part.transpose(0, 1).split(offsets.diff().tolist(), 1) for part in (query, key, value))
+            found = [functional.scaled_dot_product_attention(*tree) for tree in zip(*parts, strict=True)]
+            attended = torch.cat(found, 1).transpose(0, 1)
         x = x + self.attention_output(attended.flatten(1))
         added: Tensor = self.output(functional.gelu(self.inner(self.inner_norm(x))))
         return x + added
-
-
-def _attend_padded(query: Tensor, key: Tensor, value: Tensor, group: _Group) -> Tensor:
-    """Compute attention within the trees of a group: (nodes, heads, width of a head)."""
-    rows, length = group.shape
-
-    def pad(x: Tensor) -> Tensor:
-        room = x.new_zeros(rows * length, *x.shape[1:])
-        room = room.index_copy(0, group.cell, x[group.nodes])
-        return room.view(rows, length, *x.shape[1:]).transpose(1, 2)
-
-    seen = ~group.padding[:, None, None, :]
-    attended = functional.scaled_dot_product_attention(pad(query), pad(key), pad(value), attn_mask=seen)
-    return attended.transpose(1, 2).flatten(0, 1)[group.cell]
 
 
 class TransformerNetwork(nn.Module):
@@ -211,21 +159,21 @@ class TransformerNetwork(nn.Module):
         with torch.autocast(features.device.type, torch.bfloat16, enabled=features.is_cuda):
             x = self.input_norm(self.input(features) + self.position(trees.rank))
             for layer in self.layers:
-                x = layer(x, trees.batch.trees.offsets, trees.groups)
+                x = layer(x, trees.batch.trees.offsets)
             nodes: Tensor = self.output_norm(x).float()
             return nodes
 
     def average_nodes(self, nodes: Tensor, trees: SequenceBatch) -> Tensor:
-        """Compute the mean of the nodes of each requested tree: (trees, width)."""
-        return average_trees(nodes, trees.batch.trees)[trees.order]
+        """Compute the mean of the nodes of each tree: (trees, width)."""
+        return average_trees(nodes, trees.batch.trees)
 
     def pool(self, nodes: Tensor, trees: SequenceBatch) -> Tensor:
-        """Compute embeddings of the requested trees from the vectors of all nodes: (trees, dimensions)."""
+        """Compute embeddings of trees from the vectors of all nodes: (trees, dimensions)."""
         embedding: Tensor = self.output(self.average_nodes(nodes, trees))
         return embedding
 
     def forward(self, features: Tensor, trees: SequenceBatch) -> Tensor:
-        """Compute embeddings of the requested trees: (trees, dimensions)."""
+        """Compute embeddings of trees: (trees, dimensions)."""
         return self.pool(self.encode_nodes(features, trees), trees)
 
 
@@ -259,7 +207,7 @@ class TransformerObjective(nn.Module):
         nodes = torch.arange(len(trees.rank), device=self._device)
         now = torch.full((), step, dtype=torch.int64, device=self._device)
         mask = self._masking.draw(now, nodes, trees.batch.trees.node_count)
-        renaming = self._augmentation.draw(now, len(trees.order)) if self._augmentation else None
+        renaming = self._augmentation.draw(now, 3 * self._batch) if self._augmentation else None
         forest = self._trees.trees
         features = forest.build_features(trees.batch, self.network.precision, renaming=renaming, mask=mask)
         vectors = self.network.encode_nodes(features, trees)
@@ -274,7 +222,8 @@ class TransformerObjective(nn.Module):
 def embed_sequences(network: TransformerNetwork, trees: TreeSequences) -> Float32s:
     """Embed all trees, a batch at a time."""
     vectors = np.empty((len(trees), network.shape.dimensions), np.float32)
-    for part in trees.split_batches(_MAX_BATCH_NODES[trees.device.type]):
+    batches = np.cumsum(trees.sizes) // _EMBEDDED_NODES[trees.device.type]
+    for part in np.split(np.arange(len(trees)), np.flatnonzero(np.diff(batches)) + 1):
         batch = trees.make_batch(part)
         vectors[part] = network(trees.trees.build_features(batch.batch, network.precision), batch).cpu().numpy()
     return vectors
