@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +19,14 @@ import orjson
 import typer
 import urllib3
 
-from benchmarks.processes import run_server
+from benchmarks.processes import find_server, run_server
 from benchmarks.report import BenchmarkReport, log, summarise_times
 from benchmarks.search import list_atlas_formulas
 from eqkin.cli.options import Collection, LibraryFolder
 from eqkin.cli.serve import WorkerCount
 from eqkin.errors import BadInput
+
+_TURNS = 3  # of each of two servers
 
 
 def measure_load(
@@ -31,33 +34,46 @@ def measure_load(
     url: Annotated[str, typer.Argument(metavar="[URL]", help="A running server; otherwise one is started.")] = "",
     clients: Annotated[int, typer.Option(min=1, metavar="N", help="Concurrent clients.")] = 64,
     seconds: Annotated[int, typer.Option(min=1, help="How long the clients ask.")] = 300,
+    against: Annotated[str, typer.Option(metavar="URL", help="Another running server, asked in turns.")] = "",
     workers: WorkerCount = 1,
     milvus: Annotated[str, typer.Option(metavar="URI", help="Serve from this Milvus server.")] = "",
     collection: Collection = "eqkin",
 ) -> BenchmarkReport:
     """Let many clients query a server; count errors and answers, and time the answers.
 
-    They search for formulas of the atlas, with words, filters and explanations, and look at pages.
+    They search for formulas of the atlas, with words, filters and explanations, and look at pages. Two servers, of two
+    versions or settings, are compared in turns, since whatever else the machine does slows both.
 
     **Examples**
 
         python -m benchmarks load --library papers --workers 4 --seconds 60
 
-        python -m benchmarks load http://localhost:8017 --clients 128
+        python -m benchmarks load http://localhost:8017 --clients 128 --against http://localhost:8018
     """
     if url and milvus:
         raise BadInput("--milvus cannot be used with a URL")
     report = BenchmarkReport("load", {"clients": clients, "seconds": seconds})
-    if url:
-        add_requests(report, run_clients(url.rstrip("/"), clients, seconds), seconds)
-        return report
     target = ["--milvus", milvus, "--collection", collection] if milvus else ["--library", str(library)]
-    with run_server(*target, "--workers", str(workers)) as server:
-        before = server.get_processor_seconds()
-        add_requests(report, run_clients(server.url, clients, seconds), seconds)
-        used = server.get_processor_seconds() - before
-        report.facts["processor_ms_per_answer"] = 1e3 * used / max(report.facts["answers"], 1)
-        report.facts["memory_bytes"] = server.measure_memory()
+    with ExitStack() as stack:
+        first = find_server(url) if url else stack.enter_context(run_server(*target, "--workers", str(workers)))
+        servers = [first, *([find_server(against)] if against else [])]
+        turns: list[list[list[dict[str, Any]]]] = [[] for _ in servers]
+        used = [0.0] * len(servers)
+        for _ in range(_TURNS if against else 1):
+            for number, server in enumerate(servers):
+                before = server.get_processor_seconds()
+                turns[number].append(run_clients(server.url, clients, seconds / (_TURNS if against else 1)))
+                used[number] += server.get_processor_seconds() - before
+        add_requests(report, turns[0], seconds)
+        for server, asked, spent in zip(servers, turns, used, strict=True):
+            times = [one["seconds"] for turn in asked for one in turn if not one["error"]]
+            costs = {"processor_ms": 1e3 * spent / max(len(times), 1), "own_bytes": server.measure_memory()["own"]}
+            if times:
+                known = costs if server.pid else {}
+                report.add("Servers", server.url, per_second=len(times) / seconds, **known, **summarise_times(times))
+        if first.pid:
+            report.facts["processor_ms_per_answer"] = 1e3 * used[0] / max(report.facts["answers"], 1)
+            report.facts["memory_bytes"] = first.measure_memory()
     return report
 
 
@@ -95,15 +111,18 @@ def prepare_requests(url: str) -> dict[str, list[str]]:
     return {"formulas": formulas, "fields": list(fields)[:5], "papers": papers}
 
 
-def add_requests(report: BenchmarkReport, requests: list[dict[str, Any]], seconds: float) -> None:
+def add_requests(report: BenchmarkReport, turns: list[list[dict[str, Any]]], seconds: float) -> None:
     """Add throughput, errors and times by kind of request to a report."""
+    requests = [one for turn in turns for one in turn]
     answers = [one for one in requests if not one["error"]]
     errors = Counter(f"{one['kind']}: {one['error']}" for one in requests if one["error"])
     report.facts |= {
         "answers": len(answers),
         "answers_per_second": len(answers) / seconds,
         "errors": errors.total(),
-        "longest_pause_seconds": compute_longest_pause([one["end"] for one in answers]),
+        "longest_pause_seconds": max(
+            compute_longest_pause([one["end"] for one in turn if not one["error"]]) for turn in turns
+        ),
         "errors_by_kind": dict(errors.most_common()),
     }
     for kind in ["all", *dict.fromkeys(one["kind"] for one in answers)]:

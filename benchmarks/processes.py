@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 import psutil
@@ -73,7 +74,7 @@ def run_eqkin(*arguments: str) -> CommandResult:
 
 def _sample(first: psutil.Process, cost: CommandCost, processor: dict[int, float]) -> None:
     resident = 0
-    for process in list_processes(first):
+    for process in list_processes(first.pid):
         with suppress(psutil.Error):
             size = process.memory_info().rss
             processor[process.pid] = sum(process.cpu_times()[:2])
@@ -90,10 +91,10 @@ def _get_children_seconds() -> float:
     return float(getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0))
 
 
-def list_processes(first: psutil.Process) -> list[psutil.Process]:
-    """List a process and all its descendants that are alive."""
+def list_processes(pid: int) -> list[psutil.Process]:
+    """List a process and all its descendants that are alive; none for 0."""
     try:
-        return [first, *first.children(recursive=True)]
+        return [first := psutil.Process(pid), *first.children(recursive=True)] if pid else []
     except psutil.Error:
         return []
 
@@ -103,12 +104,12 @@ class MeasuredServer:
     """A running server."""
 
     url: str  # http://host:port
-    pid: int
+    pid: int  # 0 for one of another machine
 
     def measure_memory(self) -> dict[str, int]:
         """Return the bytes its processes hold: `rss`, `pss` (shared pages counted once), `own` (not from files)."""
         held = {"rss": 0, "pss": 0, "own": 0}
-        for process in list_processes(psutil.Process(self.pid)):
+        for process in list_processes(self.pid):
             with suppress(psutil.Error):
                 for mapping in process.memory_maps(grouped=True):
                     held["rss"] += mapping.rss
@@ -119,10 +120,21 @@ class MeasuredServer:
     def get_processor_seconds(self) -> float:
         """Return the processor time its processes have used."""
         total = 0.0
-        for process in list_processes(psutil.Process(self.pid)):
+        for process in list_processes(self.pid):
             with suppress(psutil.Error):
                 total += sum(process.cpu_times()[:2])
         return total
+
+
+def find_server(url: str) -> MeasuredServer:
+    """Return a running server; its processor time can be measured if it runs on this machine."""
+    pids: list[int] = []
+    with suppress(ValueError, psutil.Error):  # an address without a port; a system that tells nothing
+        address = urlsplit(url)
+        if address.hostname in ("127.0.0.1", "localhost"):
+            listening = (found for found in psutil.net_connections("tcp") if found.status == psutil.CONN_LISTEN)
+            pids = [found.pid for found in listening if found.pid and found.laddr.port == address.port]
+    return MeasuredServer(url.rstrip("/"), min(pids, default=0))  # the first process started the others
 
 
 @contextmanager

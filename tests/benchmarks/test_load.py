@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ import orjson
 import pytest
 
 from benchmarks.load import compute_longest_pause, run_clients
+from benchmarks.processes import MeasuredServer, find_server
 from eqkin import Library
 from eqkin.errors import BadInput
 from tests.benchmarks.running import run, run_benchmark
@@ -65,6 +67,11 @@ def test_load_counts_answers_and_errors_by_kind(moody: str) -> None:
     assert facts["answers"] == rows[0]["count"] == sum(row["count"] for row in rows[1:]) > 0
     assert facts["errors"] == sum(facts["errors_by_kind"].values())
     assert abs(facts["answers"] / (facts["answers"] + facts["errors"]) - 0.77) < 0.2  # as locustfile.py mixes them
+
+
+def test_server_of_this_machine_is_found_by_its_port(moody: str) -> None:
+    assert find_server(moody) == MeasuredServer(moody.rstrip("/"), os.getpid())
+    assert find_server("http://example.org:80").pid == find_server("http://127.0.0.1:port").pid == 0
 
 
 def test_longest_pause_is_between_answers() -> None:

@@ -1,7 +1,10 @@
 """Work is bounded: requests that do not fit are asked to retry, and the server stays responsive."""
 
 import asyncio
+import copy
+import multiprocessing
 import socket
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,7 +18,7 @@ from eqkin.search.reader import ReadQuery
 from eqkin.web.app import create_app
 from eqkin.web.errors import WebError
 from eqkin.web.server import open_listener
-from eqkin.web.service import WorkQueue
+from eqkin.web.service import LoadBoard, WorkQueue
 from tests.web.conftest import Running
 
 
@@ -143,3 +146,30 @@ def test_client_that_goes_before_its_body_is_complete_leaves_no_traceback(slow, 
 def test_small_answers_are_sent_at_once():
     with open_listener("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP  # what asyncio looks at before it switches Nagle's algorithm off
+
+
+def test_process_with_more_requests_than_another_closes_connections(tmp_path):
+    board = LoadBoard(2)
+    board.join()
+    running = Running(create_app(Slow(), LocalJudgements(tmp_path), board=board))  # type: ignore[arg-type]
+    with running.client() as client:
+        board.write(30)
+        assert "connection" not in client.get("/healthz").headers  # it is alone
+        other = copy.copy(board)  # shares the memory, as a process does that is given it
+        other.join()
+        other.write(5)
+        assert client.get("/healthz").headers["connection"] == "close"
+        board.write(7)
+        assert "connection" not in client.get("/healthz").headers
+    running.stop()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no such board")
+def test_process_takes_the_place_of_one_that_has_ended():
+    board = LoadBoard(2)
+    other = multiprocessing.get_context("fork").Process(target=board.join)
+    other.start()
+    other.join()
+    board.join()
+    board.write(30)
+    assert not board.has_too_many  # the other one, without a request, is forgotten

@@ -24,7 +24,7 @@ from eqkin.web import api, pages
 from eqkin.web.errors import handle_error
 from eqkin.web.guards import SecurityMiddleware
 from eqkin.web.keys import PublicEngine
-from eqkin.web.service import LOOPBACK, ServerSettings, ServerState, WorkQueue
+from eqkin.web.service import LOOPBACK, LoadBoard, ServerSettings, ServerState, WorkQueue
 
 _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "DELETE"], "allow_headers": ["Authorization"], "max_age": 3600,
@@ -37,6 +37,7 @@ def create_app(
     judgements: LocalJudgements,
     settings: ServerSettings = LOOPBACK,
     limits: Limits = LIMITS,
+    board: LoadBoard | None = None,
 ) -> FastAPI:
     """Create the application of an engine.
 
@@ -45,9 +46,10 @@ def create_app(
         judgements: Stores judgements of users.
         settings: Who may reach it, and under which names.
         limits: Bounds on requests.
+        board: The load of all processes, if there are several.
     """
     templates = pages.create_environment(settings)
-    server = ServerState(PublicEngine(engine), judgements, limits, WorkQueue(limits), templates, settings)
+    server = ServerState(PublicEngine(engine), judgements, limits, WorkQueue(limits, board), templates, settings)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -62,7 +64,7 @@ def create_app(
         redoc_url=None,
         middleware=[
             *([Middleware(CORSMiddleware, **_CORS, allow_origins=settings.cors)] if settings.cors else []),
-            Middleware(SecurityMiddleware, settings=settings, limits=limits),
+            Middleware(SecurityMiddleware, settings=settings, limits=limits, board=board),
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4),
         ],
         exception_handlers={kind: handle_error for kind in (HTTPException, EqkinError, RequestValidationError)},

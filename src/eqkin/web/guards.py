@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eqkin.limits import Limits
 from eqkin.web.errors import WebError, handle_error
-from eqkin.web.service import WAIT_FOR_DISCONNECT, ServerSettings
+from eqkin.web.service import WAIT_FOR_DISCONNECT, LoadBoard, ServerSettings
 
 UPLOAD_PATHS = ("/api/similar-papers", "/draft")  # a draft is larger than other bodies
 _OPEN_PATHS = ("/healthz", "/robots.txt")  # for anyone, as often as they like
@@ -65,8 +65,8 @@ class RateLimiter:
 class SecurityMiddleware:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, limits: Limits) -> None:
-        self.app, self.settings, self.limits = app, settings, limits
+    def __init__(self, app: ASGIApp, settings: ServerSettings, limits: Limits, board: LoadBoard | None = None) -> None:
+        self.app, self.settings, self.limits, self.board = app, settings, limits, board
         self._headers = build_security_headers(settings)
         self._limiter = RateLimiter(settings.rate / settings.processes) if settings.rate else None
 
@@ -90,6 +90,8 @@ class SecurityMiddleware:
                 headers = MutableHeaders(scope=message)
                 headers.update(self._headers)
                 headers.setdefault("Cache-Control", "no-cache")
+                if self.board is not None and self.board.has_too_many:
+                    headers["Connection"] = "close"
             await send(message)
 
         try:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +32,7 @@ from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
 from eqkin.web.app import create_app
-from eqkin.web.service import ServerSettings
+from eqkin.web.service import LoadBoard, ServerSettings
 
 SHUTDOWN_SECONDS = 3  # for running requests when the server stops
 _BACKLOG = 512  # connections waiting to be accepted
@@ -78,6 +78,7 @@ class ServeTarget:
     model: str | None = None  # the network of the collection's vectors; None: the bundled one
     judgements: Path | None = None  # folder for judgements of a collection; None: the current one
     settings: ServerSettings = ServerSettings()
+    board: LoadBoard | None = None  # of several processes
 
     def __str__(self) -> str:
         if self.library:
@@ -118,7 +119,7 @@ class ServeTarget:
             with suppress(EqkinError):
                 for query in _FIRST_QUERIES:
                     engine.search(query, k=10, explain=True)
-            yield create_app(engine, LocalJudgements(folder), self.settings)
+            yield create_app(engine, LocalJudgements(folder), self.settings, board=self.board)
 
     def __call__(self) -> FastAPI:
         """Open the application in a process of its own, until that ends: uvicorn's factory."""
@@ -129,6 +130,8 @@ class ServeTarget:
             with ThreadPoolExecutor(1) as threads:  # the JavaScript engine refuses to start inside an event loop
                 app = threads.submit(ExitStack().enter_context, self.open_app()).result()
             _collect_garbage_rarely()
+            if self.board is not None:
+                self.board.join()
             return app
         except EqkinError as error:
             _LOG.error("a server process cannot start: %s", error)
@@ -285,6 +288,8 @@ def run_server(target: ServeTarget, listener: socket.socket, ready: Callable[[],
         if workers > 1:
             with target.open_engine(prepare=True):  # what cannot be opened is an error before processes are started
                 pass
+            if sys.platform != "win32":  # where a process cannot ask whether another one runs
+                target = replace(target, board=LoadBoard(workers))
             Supervisor(make_config(target, listener, workers, target.settings.proxies), listener, ready).run()
         else:
             app = stack.enter_context(target.open_app(prepare=True))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
+import os
 from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -21,6 +23,8 @@ from eqkin.web.errors import make_busy_error
 from eqkin.web.keys import PublicEngine
 
 T = TypeVar("T")
+_UNEQUAL_REQUESTS = 3  # more than another process has
+_LOCK_SECONDS = 5.0
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -34,13 +38,59 @@ WAIT_FOR_DISCONNECT: ContextVar[Callable[[], Coroutine[Any, Any, None]]] = Conte
 )  # returns when the client of the current request has gone
 
 
+class LoadBoard:
+    """The number of requests that each process of a server has, in memory that they share.
+
+    A connection stays with the process that accepted it, and chance gives one process more of them than another. A
+    process that has more requests closes connections with its answers, until the clients that connect again have made
+    the numbers equal.
+    """
+
+    def __init__(self, processes: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._lock = context.Lock()
+        self._pids, self._counts = context.RawArray("q", processes), context.RawArray("q", processes)
+        self._own = -1  # the place of this process; -1: none
+
+    def join(self) -> None:
+        """Take a free place, or that of a process that has ended."""
+        locked = self._lock.acquire(timeout=_LOCK_SECONDS)  # in vain if a process was killed here
+        self._own = next((place for place, pid in enumerate(self._pids) if not pid or not _is_running(pid)), -1)
+        if self._own >= 0:
+            self._pids[self._own], self._counts[self._own] = os.getpid(), 0
+        if locked:
+            self._lock.release()
+
+    def write(self, count: int) -> None:
+        """Say how many requests this process has."""
+        if self._own >= 0:
+            self._counts[self._own] = count
+
+    @property
+    def has_too_many(self) -> bool:
+        """True if another process has clearly fewer requests than this one."""
+        known = [count for pid, count in zip(self._pids, self._counts, strict=True) if pid]
+        return self._own >= 0 and self._counts[self._own] > min(known, default=0) + _UNEQUAL_REQUESTS
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
 class WorkQueue:
     """Runs functions in a few threads, with a bounded queue and a time limit. Used from one event loop.
 
     A function is cancelled when its time is over or its client has gone.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, board: LoadBoard | None = None) -> None:
+        self.board = board  # of all processes of the server
         self._threads = ThreadPoolExecutor(limits.web_workers, thread_name_prefix="eqkin-web")
         self._room = limits.web_workers + limits.web_waiting
         self._seconds = limits.web_seconds
@@ -53,10 +103,10 @@ class WorkQueue:
         """
         if self.under_way >= self._room:
             raise make_busy_error("too many requests at the moment; come again in a second")
-        self.under_way += 1
+        self._count(1)
         loop, scope = asyncio.get_running_loop(), CancelScope()
         future = self._threads.submit(scope.run, function, *arguments, **named)
-        future.add_done_callback(lambda done: None if loop.is_closed() else loop.call_soon_threadsafe(self._release))
+        future.add_done_callback(lambda done: None if loop.is_closed() else loop.call_soon_threadsafe(self._count, -1))
         answer, gone = asyncio.wrap_future(future), asyncio.ensure_future(WAIT_FOR_DISCONNECT.get()())
         awaited: set[asyncio.Future[Any]] = {answer, gone}
         try:
@@ -75,8 +125,10 @@ class WorkQueue:
         """Stop accepting work; running functions finish."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _release(self) -> None:
-        self.under_way -= 1
+    def _count(self, change: int) -> None:
+        self.under_way += change
+        if self.board is not None:
+            self.board.write(self.under_way)
 
 
 @dataclass(frozen=True)
