@@ -93,8 +93,11 @@ def _get_children_seconds() -> float:
 
 def list_processes(pid: int) -> list[psutil.Process]:
     """List a process and all its descendants that are alive; none for 0."""
+    if not pid:
+        return []
     try:
-        return [first := psutil.Process(pid), *first.children(recursive=True)] if pid else []
+        first = psutil.Process(pid)
+        return [first, *first.children(recursive=True)]
     except psutil.Error:
         return []
 
