@@ -36,7 +36,7 @@ bench: $(VENV)/.dev ## measure speed, scale or load: make bench ARGS="search --l
 torture: $(VENV)/.dev ## kill, cut the power, damage files, feed nonsense: make torture SECONDS=3600
 	$(RUN) benchmarks torture --seconds $(or $(SECONDS),3600) $(ARGS)
 
-reproduce: $(VENV)/.dev ## repeat the paper's experiments: make reproduce LIBRARY=DIR (SMALL=1: in about 20 minutes, on the atlas)
+reproduce: $(VENV)/.dev ## repeat the paper's experiments: make reproduce LIBRARY=DIR (SMALL=1: in some minutes, on the atlas)
 	$(if $(SMALL),NO_SERVE=1 $(BIN)/eqkin demo --library local/atlas)
 	$(RUN) reproduce all $(if $(SMALL),--small --library local/atlas --out local/reproduce,$(if $(LIBRARY),--library $(LIBRARY))) $(ARGS)
 
