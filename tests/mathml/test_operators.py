@@ -62,7 +62,7 @@ SAME = {
     "quotient with a slash": [r"h\nu/k_BT", r"\frac{h\nu}{k_B T}"],
     "names typed as letters": [r"sin(x) + Var(X)", r"\sin x + \operatorname{Var}(X)", r"\sin x + \mathrm{Var}[X]"],
     "one letter in upright type": [r"\sin(\text{A})/\text{a}", r"\frac{\sin A}{a}"],
-    "words": [r"\mathsf{Ro} = 1", r"\mathrm{Ro} = 1", r"\text{Ro} = 1"],
+    "words": [r"\mathsf{Ro} = 1", r"\mathrm{Ro} = 1", r"\text{Ro} = 1", r"\mathit{Ro} = 1"],
     "trace": [r"\operatorname{tr} \rho \log \rho", r"\mathrm{Tr}(\rho \ln \rho)"],
     "indices of a tensor": [r"g_{\mu\nu} T^{\mu\nu}", r"g^{\mu\nu} T_{\mu\nu}"],
     "primes and a power": [r"u'^2", r"(u')^2"],

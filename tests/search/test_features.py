@@ -148,3 +148,8 @@ def test_relevance_of_no_formulas_and_of_a_blank_query(forest, relate):
     assert relate(QUERY).shape == (0,)
     assert len(set(relate(r"\quad", *FORMULAS).tolist())) == 1  # the vector alone
     assert len(extract_features(forest())) == 0
+
+
+def test_formula_solved_for_another_letter_is_more_relevant_than_one_that_looks_alike(relate):
+    solved, alike = relate("V = k n", r"\frac{V}{n} = k", "V = Z I")
+    assert solved > alike

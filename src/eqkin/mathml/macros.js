@@ -231,6 +231,14 @@ const TESTS = {
     context.popToken();
     return surround(context, "$\\boldsymbol{", context.consumeArg(["$"]).tokens, "}$");
   },
+  "\\mathit": (context) => {
+    // several letters are a word, one name and no product
+    const { tokens } = context.consumeArg(), letters = tokens.filter((t) => t.text !== " ");
+    if (letters.length > 1 && letters.every((t) => /^[a-zA-Z]$/.test(t.text))) return surround(context, "\\textit{", letters, "}");
+    const italic = surround(context, "\\mathit{", tokens, "}");
+    italic.tokens.at(-1).noexpand = true; // KaTeX's own
+    return italic;
+  },
   "\\kern": readDimension,
   "\\mkern": readDimension,
   "\\hskip": readDimension,

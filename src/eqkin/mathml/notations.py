@@ -99,7 +99,7 @@ class NotationWriter:
 
 def _read_forms(parsed: OperatorForest) -> npt.NDArray[np.uint32]:
     """Return the forms of whole formulas: (trees, FORM_KINDS)."""
-    return parsed.forms[parsed.form_offsets[:-1]]
+    return parsed.formula_forms
 
 
 def _find_equal(forest: Forest, trees: Integers, others: Forest) -> npt.NDArray[np.bool_]:

@@ -53,7 +53,7 @@ def explain_hits(
         theirs: Their operator trees.
         parts: Whether to list matching parts; otherwise only the relation is found.
     """
-    same = (theirs.forms[theirs.form_offsets[:-1]] == operators.forms[operators.form_offsets[0]]).tolist()
+    same = (theirs.formula_forms == operators.formula_forms[0]).tolist()
     forms = [[kind for kind, is_same in zip(FORM_KINDS, row, strict=True) if is_same] for row in same]
     asked, explanations = _describe_tree(query, operators, 0, parts), []
     for start in range(0, len(hits), _HITS_PER_CALL):

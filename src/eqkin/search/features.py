@@ -9,7 +9,8 @@ $$ \frac{c}{q^{1 - p}\, f^{p}}, $$
 
 with the query's weight $q$, the formula's $f$ and the pivot $p$. Neighbours make one similarity, each family of
 operator terms and outline terms makes one, and the vectors make one by their cosine. The relevance of a formula is the
-mean of all, weighted by `WEIGHTS`; similarities by terms of which the query has none are left out.
+mean of all, weighted by `WEIGHTS`; similarities by terms of which the query has none are left out. A formula that says
+the same in the same letters, perhaps solved for another of them, comes half-way nearer to 1.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from eqkin.trees.operator_terms import (
     extract_query_terms,
     extract_structure_terms,
 )
-from eqkin.trees.operators import OperatorForest
+from eqkin.trees.operators import FORM_KINDS, OperatorForest
 from eqkin.trees.terms import INDEXED_FAMILIES, Terms, extract_terms
 
 WEIGHTS = {
@@ -54,6 +55,8 @@ WEIGHTS = {
     "outline subtree": 0.3,
     "outline anytree": 0.3,
 }
+SAME_STATEMENT = 0.5  # of the distance to 1 that a formula comes nearer if it says the same as the query
+_SAME_KINDS = [FORM_KINDS.index("canonical"), FORM_KINDS.index("weak")]  # forms in which letters keep their names
 _LENGTH_PIVOT = 0.35  # how much a formula's size counts against it: 0 not at all, 0.5 as in a cosine
 _EPSILON = np.float32(1e-9)
 
@@ -69,6 +72,7 @@ class FormulaFeatures:
     terms: Terms
     weight: Floats  # (terms,)
     norms: Floats  # (families, formulas) sums of squared weights
+    forms: Codes  # (formulas, FORM_KINDS) of whole formulas
 
     def __len__(self) -> int:
         return len(self.terms)
@@ -87,7 +91,7 @@ class FormulaFeatures:
         terms = Terms(
             np.concatenate(([0], ends)), self.terms.code[rows], self.terms.family[rows], self.terms.count[rows]
         )
-        return FormulaFeatures(terms, self.weight[rows], self.norms[:, formulas])
+        return FormulaFeatures(terms, self.weight[rows], self.norms[:, formulas], self.forms[formulas])
 
     def compute_overlaps(self, formulas: FormulaFeatures) -> Floats:
         """Compute the dot products of the weights of the first formula here with others: (families, formulas)."""
@@ -146,8 +150,9 @@ def extract_features(
         operators: Their operator trees; parsed if they are not given.
         idf: Document frequencies of terms; by default the bundled ones.
     """
-    structure = extract_structure_terms(parse_operators(forest) if operators is None else operators)
-    return _weigh(extract_terms(forest, families=INDEXED_FAMILIES), structure, idf or load_bundled_frequencies())
+    operators = parse_operators(forest) if operators is None else operators
+    presentation, structure = extract_terms(forest, families=INDEXED_FAMILIES), extract_structure_terms(operators)
+    return _weigh(presentation, structure, operators, idf or load_bundled_frequencies())
 
 
 def extract_query(terms: Terms, operators: OperatorForest) -> QueryTerms:
@@ -158,13 +163,15 @@ def extract_query(terms: Terms, operators: OperatorForest) -> QueryTerms:
         operators: Its operator tree.
     """
     structure, known = extract_query_terms(operators)
-    return QueryTerms(_weigh(terms, structure, load_bundled_frequencies()), known)
+    return QueryTerms(_weigh(terms, structure, operators, load_bundled_frequencies()), known)
 
 
-def _weigh(presentation: Terms, structure: Terms, idf: DocumentFrequencies) -> FormulaFeatures:
+def _weigh(
+    presentation: Terms, structure: Terms, operators: OperatorForest, idf: DocumentFrequencies
+) -> FormulaFeatures:
     terms = presentation.select_families([NEIGHBOUR_FAMILY]).merge(structure)
     weights = weigh_terms(terms, idf)
-    return FormulaFeatures(terms, weights, compute_norms(terms, weights))
+    return FormulaFeatures(terms, weights, compute_norms(terms, weights), operators.formula_forms)
 
 
 def compute_similarities(query: FormulaFeatures, formulas: FormulaFeatures, cosines: Floats) -> Floats:
@@ -198,7 +205,8 @@ def compute_relevance(query: FormulaFeatures, formulas: FormulaFeatures, cosines
         formulas: Features of the formulas.
         cosines: Cosines of the query's vector with theirs.
     """
-    return weight_similarities(compute_similarities(query, formulas, cosines), query.known)
+    relevance = weight_similarities(compute_similarities(query, formulas, cosines), query.known)
+    return favour_same_statements(relevance, query, formulas.forms)
 
 
 def weight_similarities(
@@ -214,3 +222,9 @@ def weight_similarities(
     chosen = np.where(known, np.array([weights[name] for name in WEIGHTS]), 0).astype(np.float32)
     relevance: Floats = np.clip(similarities @ (chosen / max(chosen.sum(), _EPSILON)), 0, 1)
     return relevance
+
+
+def favour_same_statements(relevance: Floats, query: FormulaFeatures, forms: Codes) -> Floats:
+    """Raise the relevance of formulas, given their forms, that say the same as the first one of `query`."""
+    same = (forms[:, _SAME_KINDS] == query.forms[0, _SAME_KINDS]).any(axis=1)
+    return np.where(same, relevance + SAME_STATEMENT * (1 - relevance), relevance).astype(np.float32)

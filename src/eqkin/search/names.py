@@ -149,7 +149,7 @@ def compute_forms() -> bytes:
 
 def _get_forms(operators: OperatorForest) -> npt.NDArray[np.uint32]:
     """Return the forms of whole formulas, with their names and without: (trees, 2)."""
-    return operators.forms[operators.form_offsets[:-1]][:, [_CANONICAL, _RENAMED]]
+    return operators.formula_forms[:, [_CANONICAL, _RENAMED]]
 
 
 @cache

@@ -22,6 +22,7 @@ from eqkin.search.features import (
     combine_similarities,
     compute_relevance,
     extract_features,
+    favour_same_statements,
     weight_similarities,
 )
 from eqkin.search.wildcards import rank_matches_first
@@ -59,6 +60,7 @@ def rerank(
         formula = query.formula.features
         similarities = combine_similarities(formula, *candidates.compare_terms(query.formula), cosines)
         relevance = weight_similarities(similarities, formula.known)
+        relevance = favour_same_statements(relevance, formula, candidates.operators.formula_forms)
         if query.pattern is not None:
             candidates.matches = query.pattern.match(candidates.operators)
             relevance = rank_matches_first(relevance, candidates.matches)

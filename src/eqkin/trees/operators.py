@@ -120,6 +120,11 @@ class OperatorForest:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
+    @property
+    def formula_forms(self) -> npt.NDArray[np.uint32]:
+        """Forms of whole formulas, (trees, FORM_KINDS)."""
+        return self.forms[self.form_offsets[:-1]]
+
     def get_origin(self, tree: int) -> Integers:
         """Return the presentation nodes from which the nodes of a tree were parsed."""
         if isinstance(self.origin, np.ndarray):

@@ -187,7 +187,7 @@ def pack_operators(forest: OperatorForest) -> dict[str, npt.NDArray[Any]]:
         "label_bytes": label_bytes.astype(np.uint16),
         "label": label_data,
         "shape": _encode_shape(forest, is_leaf, sizes),
-        "forms": forest.forms[forest.form_offsets[:-1], : len(SAME_FORM_KINDS)],
+        "forms": forest.formula_forms[:, : len(SAME_FORM_KINDS)],
         "unparsed": np.stack((unparsed, forest.unparsed[unparsed]), axis=1).astype(np.uint32),
         "origins": np.frombuffer(b"".join(groups), np.uint8),
         "origin_ends": np.cumsum([len(part) for part in groups], dtype=np.uint32),
