@@ -43,7 +43,7 @@ from eqkin.trees.operators import FORM_KINDS, OperatorForest
 from eqkin.trees.terms import INDEXED_FAMILIES, Terms, extract_terms
 
 WEIGHTS = {
-    "vector": 2.0,
+    "vector": 1.6,
     "neighbours": 0.6,
     "path": 0.4,
     "anypath": 0.2,
