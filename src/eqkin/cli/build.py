@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eqkin.library.ingest import AddReport
     from eqkin.sources.metadata import MetadataSnapshot
 
-DEVICE_THREADS = 6  # prepare trees for a GPU, which embeds faster than one core can read them
+DEVICE_THREADS = 4  # prepare trees for a GPU, which embeds faster than one core can read them
 _STAGE_NAMES = {
     "embedding": "embedding",
     "structure": "indexing structure",
