@@ -51,6 +51,27 @@ EQUAL = (  # trained on the same pairs
     "graph", "graph-renamed", "graph-wide", "graph-10", "graph-30",
     "transformer", "transformer-renamed", "transformer-10", "transformer-30",
 )  # fmt: skip
+COMPARED = {  # networks that are compared triple by triple
+    "20 epochs instead of 10": ("full-20", "full"),
+    "20 epochs instead of 10, no augmentation": ("no-augmentation-20", "no-augmentation"),
+    "20 M fresh triplets instead of 20 epochs": ("full-fresh", "full-20"),
+    "20 M fresh triplets instead of 20 epochs, no augmentation": ("no-augmentation-fresh", "no-augmentation-20"),
+    "another seed": ("full-seed", "full"),
+    "another seed, no augmentation": ("no-augmentation-seed", "no-augmentation"),
+    "no histogram loss": ("no-histogram", "full"),
+    "no masking": ("no-masking", "full"),
+    "transformer instead of graph network": ("transformer", "graph"),
+    "transformer instead of graph network, 10 % of the works": ("transformer-10", "graph-10"),
+    "transformer instead of graph network, 30 % of the works": ("transformer-30", "graph-30"),
+}
+COMPARED_FINETUNINGS = (
+    ("transformer-head", "graph-head"), ("transformer-mean", "graph-mean"),
+    ("transformer-renamed-head", "graph-renamed-head"), ("transformer-head", "graph-wide-head"),
+    ("transformer-10-head", "graph-10-head"), ("transformer-30-head", "graph-30-head"),
+    ("transformer-10-head", "graph-head"), ("transformer-head", "transformer-10-head"),
+    ("graph-head", "graph-10-head"), ("graph-head", "graph-renamed-head"), ("graph-wide-head", "graph-head"),
+    ("base-head", BAG), ("base-no-augmentation-mean", BAG),
+)  # fmt: skip
 SIZES = ("paper-10", "paper-30", "base", "eqkin-10", "eqkin-30", "eqkin")
 _LABELLED = list_columns({"accuracy": "accuracy, atlas", "labelled_ranking": "ranking, atlas"})
 _AUTHORS = list_columns(
@@ -139,8 +160,9 @@ class PaperTables:
         columns = [*_TRIPLES, *list_columns({"change": "change, machine learning only"}), *_LABELLED]
         tables = [Table("ablation", "Ablation", columns, [row for row in rows if row] + paper, caption)]
         return ExperimentResult(
-            "ablation", "Ablation", [*tables, self._make_kinds(), self._make_augmentation()], facts=self.describe()
-        )
+            "ablation", "Ablation", [*tables, self._make_kinds(), self._make_augmentation(), self._make_differences()],
+            facts=self.describe(),
+        )  # fmt: skip
 
     def _make_kinds(self) -> Table:
         triples = self.data.triples["field"]
@@ -179,6 +201,11 @@ class PaperTables:
             "augmentation. Labelled differences have no interval."
         )
         return Table("augmentation", "Without augmentation", columns, rows, caption)
+
+    def _make_differences(self) -> Table:
+        rows = [TableRow(title, self.score_all(*names)) for title, names in COMPARED.items()]
+        caption = "Percentage points of held-out triples more or less than without what the row says."
+        return Table("differences", "Differences", _TRIPLES, [row for row in rows if row.cells], caption)
 
     def make_formulas(self) -> ExperimentResult:
         """Make the table of what the printed formulas change, and citations."""
@@ -303,6 +330,15 @@ class PaperTables:
                 "what the test code of the paper's graph network would print."
             )
             tables.append(Table(pair_set, title, [*_RECALLS, *_PRINTED], rows + published, caption))
+        differences = []
+        for name, other in COMPARED_FINETUNINGS if tables else ():
+            one, two = (try_to(partial(measure_finetuning, self.runner, some)) for some in (name, other))
+            if one and two:
+                title = f"{FINETUNINGS[name].title}, minus: {FINETUNINGS[other].title}"
+                differences.append(TableRow(title, self._compare_recalls(one, two)))
+        if differences:
+            caption = "Mean differences over the same sides, 95 % intervals by bootstrap over works."
+            tables.append(Table("differences", "Equalities, differences", _RECALLS, differences, caption))
         sweep = []
         for batch in SWEPT_BATCHES:
             one = self._score_recalls(f"base-batch-{batch}", "equalities")
@@ -336,6 +372,14 @@ class PaperTables:
         }
         printed = print_as_authors({depth: float(found.mean()) for depth, found in hits.items()})
         return cells | {f"p{depth}": Score(value) for depth, value in printed.items()}
+
+    def _compare_recalls(self, row: Mapping[str, Any], other: Mapping[str, Any]) -> Cells:
+        cells: Cells = {}
+        for depth in DEPTHS:
+            found, theirs = (unpack_bits(one["hits"][str(depth)], one["queries"]).astype(float) for one in (row, other))
+            clusters = self.data.pairs["equalities"].clusters
+            cells[f"r{depth}"] = bootstrap_mean(found - theirs, clusters, resamples=self.resamples)
+        return cells
 
     @staticmethod
     def _convert_published(row: TableRow) -> TableRow:
