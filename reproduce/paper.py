@@ -332,10 +332,10 @@ class PaperTables:
             tables.append(Table(pair_set, title, [*_RECALLS, *_PRINTED], rows + published, caption))
         differences = []
         for name, other in COMPARED_FINETUNINGS if tables else ():
-            one, two = (try_to(partial(measure_finetuning, self.runner, some)) for some in (name, other))
-            if one and two:
+            row, without = (try_to(partial(measure_finetuning, self.runner, some)) for some in (name, other))
+            if row and without:
                 title = f"{FINETUNINGS[name].title}, minus: {FINETUNINGS[other].title}"
-                differences.append(TableRow(title, self._compare_recalls(one, two)))
+                differences.append(TableRow(title, self._compare_recalls(row, without)))
         if differences:
             caption = "Mean differences over the same sides, 95 % intervals by bootstrap over works."
             tables.append(Table("differences", "Equalities, differences", _RECALLS, differences, caption))
