@@ -82,7 +82,7 @@ def read_number(data, at, bits):
 
 def compute_prefix_lengths(counts: npt.NDArray[np.int64]) -> list[int]:
     """Return the number of bits of each symbol in a prefix code for symbols that occur so often."""
-    least = 1
+    least = 1 + (int(counts.sum()) >> PREFIX_BITS + 2)
     while True:
         heap = [(max(count, least), [symbol]) for symbol, count in enumerate(counts.tolist())]
         heapq.heapify(heap)

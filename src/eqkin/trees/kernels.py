@@ -10,9 +10,10 @@ Terms are described in `eqkin.trees.operator_terms`, the bytes of stored trees i
 from __future__ import annotations
 
 import numpy as np
-from numba import bool_, int64, types, uint8, uint32, uint64
+from numba import bool_, int64, types, uint8, uint16, uint32, uint64
 
 from eqkin.compiler import njit
+from eqkin.storage.bits import PREFIX_BITS, WINDOW, load_bits, write_bits
 from eqkin.trees.hashing import GOLDEN, MULTIPLIERS
 from eqkin.trees.operators import LabelKinds
 from eqkin.trees.terms import FAMILY_BITS, TERM_FAMILIES
@@ -22,8 +23,11 @@ _OUTLINE_FAMILY = 5  # the first of outlines, counted from there
 _MAX_PATH = 4  # ancestors of a leaf in its longest path
 _MAX_POSITION = 3  # later operands share a slot
 _MAX_TERMS = 2 * (_MAX_PATH + 1)  # of a node, with and without names
-_FIRST_BYTES = 224, 248, 255  # of numbers of two, three and four bytes
-_DIGIT = 224
+FIRST_LABELS = 64  # that have a symbol of their own; others share one with those of the same four leading bits
+_LEADING_BITS = 4
+LABEL_SYMBOLS = FIRST_LABELS + (1 << _LEADING_BITS - 1) * 18  # enough for 2^24 labels
+KNOWN_PARENTS = 16  # labels of parents that are told apart when the label of an operand is coded
+LABEL_CONTEXTS = 1 + 2 * (KNOWN_PARENTS + 1)
 _NAMES = 2  # columns of a table of labels: hashes with and without names, those of outlines, bits
 _BITS = 4
 
@@ -39,65 +43,89 @@ _SIMPLE = np.uint64(LabelKinds.VARIABLE | LabelKinds.PLAIN | LabelKinds.INDEXED 
 _NUMBERS, _BYTES, _CODES, _HASHES, _FLAGS = (
     types.Array(dtype, 1, "C", readonly=True) for dtype in (int64, uint8, uint32, uint64, bool_)
 )
+_PREFIXES = types.Array(uint16, 1, "C", readonly=True)
 _TABLE = types.Array(uint64, 2, "C", readonly=True)
 
 
 @njit(
-    types.Tuple((int64[::1], int64[::1]))(_BYTES, _NUMBERS, _BYTES, _NUMBERS, _NUMBERS, _NUMBERS, _FLAGS),
+    types.Tuple((int64[::1], int64[::1]))(_BYTES, _NUMBERS, _BYTES, _NUMBERS, _NUMBERS, _NUMBERS, _FLAGS, _PREFIXES),
     cache=True,
     nogil=True,
 )
-def decode_trees(label_data, label_starts, shape, shape_starts, rows, offsets, is_leaf):
+def decode_trees(label_data, label_starts, shape, shape_starts, rows, offsets, is_leaf, prefixes):
     """Return label and depth of all nodes of stored trees; two empty arrays if a tree is damaged.
 
     Args:
-        label_data: Labels of all trees.
+        label_data: Labels of all trees, and `WINDOW` bytes more.
         label_starts: Where those of each tree begin, and where the last end.
         shape: Shapes of all trees.
         shape_starts: Where each begins, and where the last ends.
         rows: Numbers of the trees to decode.
         offsets: The first node of each of them, and the end of the last.
         is_leaf: Which labels are those of leaves.
+        prefixes: (LABEL_CONTEXTS * 2^PREFIX_BITS,) 16 * symbol + length of the prefix code.
     """
     label, depth, nothing = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64), np.empty(0, np.int64)
-    if label_starts[-1] > len(label_data) or shape_starts[-1] > len(shape):
+    above = np.empty(np.diff(offsets).max() + 1 if len(offsets) > 1 else 0, np.int64)  # operators that are open
+    if label_starts[-1] + WINDOW > len(label_data) or shape_starts[-1] > len(shape):
         return nothing, nothing
     for tree in range(len(rows)):
         row = rows[tree]
         if not 0 <= row < min(len(label_starts), len(shape_starts)) - 1:
             return nothing, nothing
-        at, end, bit = label_starts[row], label_starts[row + 1], 8 * shape_starts[row]
-        last_bit, level = bit + offsets[tree + 1] - offsets[tree], 0
+        at, end, bit = 8 * label_starts[row], 8 * label_starts[row + 1], 8 * shape_starts[row]
+        last_bit, level, is_first = bit + offsets[tree + 1] - offsets[tree], 0, False
         if last_bit > 8 * shape_starts[row + 1]:
             return nothing, nothing
         for node in range(offsets[tree], offsets[tree + 1]):
             if at >= end or (level == 0) != (node == offsets[tree]):
                 return nothing, nothing
-            number = np.int64(label_data[at])
-            length = 1 + (number >= _FIRST_BYTES[0]) + (number >= _FIRST_BYTES[1]) + (number >= _FIRST_BYTES[2])
-            if at + length > end:
-                return nothing, nothing
-            if length > 1:
-                number, smaller = number - _FIRST_BYTES[length - 2], _DIGIT
-                for place in range(1, length):
-                    number = number * _DIGIT + label_data[at + place]
-                    if place < length - 1:
-                        smaller += (_FIRST_BYTES[place] - _FIRST_BYTES[place - 1]) * _DIGIT**place
-                number += smaller
+            word, context = load_bits(label_data, at), 0  # the context of a root
+            if level:
+                context = 1 + 2 * min(above[level - 1], KNOWN_PARENTS) + is_first
+            known = prefixes[np.uint64(context << PREFIX_BITS) | word & np.uint64((1 << PREFIX_BITS) - 1)]
+            number, length = np.int64(known >> 4), np.int64(known & 15)
+            if number >= FIRST_LABELS:
+                number -= FIRST_LABELS
+                bits = (number >> _LEADING_BITS - 1) + 3  # that follow
+                rest = np.int64(word >> np.uint64(length)) & (1 << bits) - 1
+                number = (1 << _LEADING_BITS - 1 | number & (1 << _LEADING_BITS - 1) - 1) << bits | rest
+                length += bits
             at += length
             if number >= len(is_leaf):
                 return nothing, nothing
             label[node], depth[node] = number, level
-            if not is_leaf[number]:
+            is_first = not is_leaf[number]
+            if is_first:
+                above[level] = number
                 level += 1
                 continue
             while bit < last_bit and shape[bit >> 3] >> (bit & 7) & 1:
                 bit += 1
                 level -= 1
             bit += 1
-        if at != end or bit != last_bit or level != 0:
+        if at > end or at + 7 < end or bit != last_bit or level != 0:
             return nothing, nothing
     return label, depth
+
+
+@njit(int64[::1](_NUMBERS, _NUMBERS, _NUMBERS, uint8[::1]), cache=True, nogil=True)
+def write_trees(values, widths, offsets, data):
+    """Write a number of so many bits for each node; return where those of each tree begin, and where the last end.
+
+    Args:
+        values: The numbers.
+        widths: Their numbers of bits.
+        offsets: The first node of each tree, and the end of the last.
+        data: Zeros, enough; a tree begins with a byte.
+    """
+    starts, at = np.zeros(len(offsets), np.int64), 0
+    for tree in range(len(offsets) - 1):
+        for node in range(offsets[tree], offsets[tree + 1]):
+            at = write_bits(data, at, values[node], widths[node])
+        at = at + 7 & ~7
+        starts[tree + 1] = at >> 3
+    return starts
 
 
 @njit(int64[::1](_NUMBERS, _NUMBERS, _NUMBERS, int64), cache=True, nogil=True)

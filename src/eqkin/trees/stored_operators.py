@@ -3,7 +3,8 @@
     names        labels as compressed JSON, frequent ones first; the first character says whether nodes have operands
     nodes        (trees,)        number of nodes of each tree
     label_bytes  (trees,)        number of bytes of their labels
-    label        (bytes,)        labels in depth-first order, one to four bytes each
+    label        (bytes,)        labels in depth-first order, in a prefix code that depends on the parent
+    prefixes     (contexts, symbols)  number of bits of each prefix code
     shape        (bytes,)        for each leaf a bit 1 for each operator whose last operand it ends, then a bit 0
     forms        (trees, kinds)  hashes of the whole formula (`SAME_FORM_KINDS`)
     unparsed     (some, 2)       trees with presentation nodes without a meaning, and how many
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.storage.bits import WINDOW, assign_prefixes, compute_prefix_lengths
 from eqkin.trees.operators import (
     FORM_KINDS,
     SAME_FORM_KINDS,
@@ -38,15 +40,14 @@ OPERATOR_ARRAYS: dict[str, tuple[str, list[int]]] = {
     "nodes": ("U16", [-1]),
     "label_bytes": ("U16", [-1]),
     "label": ("U8", [-1]),
+    "prefixes": ("U8", [-1, -1]),
     "shape": ("U8", [-1]),
     "forms": ("U32", [-1, len(SAME_FORM_KINDS)]),
     "unparsed": ("U32", [-1, 2]),
     "origins": ("U8", [-1]),
     "origin_ends": ("U32", [-1]),
 }
-_DIGIT = 224  # numbers of labels are written with this base; larger first bytes say how many follow
-_FIRST_BYTES = np.array([0, 224, 248, 255])  # of numbers of one to four bytes
-_FIRST_NUMBERS = np.array([0, 224, 224 + 24 * _DIGIT, 224 + 24 * _DIGIT + 7 * _DIGIT**2])
+_LEADING_BITS = 4  # of a label's number, which its symbol says
 _LEAF, _OPERATOR = ".", "("
 _GROUP_TREES = 16  # whose origins are compressed together
 _CACHED_GROUPS = 64
@@ -77,7 +78,7 @@ class StoredOperators:
         ends = arrays["origin_ends"]
         return (
             len(arrays["label_bytes"]) == len(arrays["forms"]) == len(self)
-            and int(self._label_starts[-1]) == len(arrays["label"])
+            and int(self._label_starts[-1]) + WINDOW == len(arrays["label"])
             and int(self._shape_starts[-1]) == len(arrays["shape"])
             and len(ends) == -(-len(self) // _GROUP_TREES)
             and bool((ends[1:] > ends[:-1]).all())
@@ -101,6 +102,18 @@ class StoredOperators:
     @cached_property
     def _is_leaf(self) -> npt.NDArray[np.bool_]:
         return np.array([name[:1] == _LEAF for name in self._marked_names], bool)
+
+    @cached_property
+    def _prefixes(self) -> npt.NDArray[np.uint16]:
+        """Symbol and length of each prefix; raises `ValueError`."""
+        from eqkin.trees.kernels import LABEL_CONTEXTS, LABEL_SYMBOLS
+
+        lengths = self._arrays["prefixes"]
+        if lengths.shape != (LABEL_CONTEXTS, LABEL_SYMBOLS):
+            raise ValueError("prefixes of labels are not complete")
+        symbols = assign_prefixes(lengths)
+        table: npt.NDArray[np.uint16] = symbols << 4 | np.take_along_axis(lengths, symbols, axis=1)
+        return table.ravel()
 
     @cached_property
     def _label_starts(self) -> Integers:
@@ -129,7 +142,7 @@ class StoredOperators:
         sizes = self.nodes[rows].astype(np.int64)
         offsets, starts = accumulate(sizes), (self._label_starts, self._shape_starts)
         data = self._arrays["label"], starts[0], self._arrays["shape"], starts[1]
-        label, depth = decode_trees(*data, rows, offsets, self._is_leaf)
+        label, depth = decode_trees(*data, rows, offsets, self._is_leaf, self._prefixes)
         if len(label) != offsets[-1]:
             raise ValueError("nodes do not fit the shape of trees")
         forms = np.zeros((len(rows), len(FORM_KINDS)), np.uint32)
@@ -171,10 +184,6 @@ def pack_operators(forest: OperatorForest) -> dict[str, npt.NDArray[Any]]:
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     names = [(_LEAF if at & 1 else _OPERATOR) + forest.labels[at >> 1] for at in used[order].tolist()]
-    label_data, label_starts = encode_numbers(rank[label])
-    label_bytes = np.diff(label_starts[forest.offsets])
-    if int(label_bytes.max(initial=0)) > np.iinfo(np.uint16).max:
-        raise ValueError("an operator tree is too large to be stored")
     origin = np.concatenate([np.zeros(1, np.int64), *map(forest.get_origin, range(len(forest)))])
     deltas, first = np.diff(origin).astype("<i2"), forest.offsets[:-1]
     deltas[first] = origin[first + 1]
@@ -184,8 +193,7 @@ def pack_operators(forest: OperatorForest) -> dict[str, npt.NDArray[Any]]:
     return {
         "names": np.frombuffer(zlib.compress(json.dumps(names).encode(), 9), np.uint8),
         "nodes": sizes.astype(np.uint16),
-        "label_bytes": label_bytes.astype(np.uint16),
-        "label": label_data,
+        **_encode_labels(rank[label], forest),
         "shape": _encode_shape(forest, is_leaf, sizes),
         "forms": forest.formula_forms[:, : len(SAME_FORM_KINDS)],
         "unparsed": np.stack((unparsed, forest.unparsed[unparsed]), axis=1).astype(np.uint32),
@@ -210,13 +218,33 @@ def _encode_shape(forest: OperatorForest, is_leaf: npt.NDArray[np.bool_], sizes:
     return np.packbits(padded, bitorder="little")
 
 
-def encode_numbers(numbers: Integers) -> tuple[npt.NDArray[np.uint8], Integers]:
-    """Return one to four bytes for each number, and where each begins and the last ends."""
-    length = np.searchsorted(_FIRST_NUMBERS, numbers, "right")
-    rest, starts = numbers - _FIRST_NUMBERS[length - 1], accumulate(length)
-    data = np.zeros(int(starts[-1]), np.uint8)
-    data[starts[:-1]] = _FIRST_BYTES[length - 1] + rest // _DIGIT ** (length - 1)
-    for place in range(1, len(_FIRST_BYTES)):
-        some = np.flatnonzero(length > place)
-        data[starts[some] + place] = rest[some] // _DIGIT ** (length[some] - 1 - place) % _DIGIT
-    return data, starts
+def _encode_labels(label: Integers, forest: OperatorForest) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays `label`, `label_bytes` and `prefixes`, given the number of each node's label."""
+    from eqkin.trees import kernels
+
+    parent = kernels.find_parents(forest.label, forest.depth, forest.offsets, len(forest.labels))
+    nodes = np.arange(len(label))
+    known = np.minimum(label[parent], kernels.KNOWN_PARENTS)
+    context = np.where(parent == nodes, 0, 1 + 2 * known + (parent == nodes - 1))
+    bits = np.maximum(np.frexp(label)[1].astype(np.int64) - _LEADING_BITS, 0)  # that do not belong to the symbol
+    symbol = (label >> bits) - (1 << _LEADING_BITS - 1) + (bits - 3 << _LEADING_BITS - 1) + kernels.FIRST_LABELS
+    bits[label < kernels.FIRST_LABELS] = 0
+    symbol = np.where(label < kernels.FIRST_LABELS, label, symbol)
+    counts = np.zeros((kernels.LABEL_CONTEXTS, kernels.LABEL_SYMBOLS), np.int64)
+    np.add.at(counts, (context, symbol), 1)
+    lengths = np.array([compute_prefix_lengths(own) for own in counts], np.uint8)
+    table = assign_prefixes(lengths)
+    codes = np.zeros(counts.shape, np.int64)
+    for start in range(table.shape[1] - 1, -1, -1):  # the code of a symbol is the first place where it is
+        codes[np.arange(len(table)), table[:, start]] = start
+    length = lengths[context, symbol].astype(np.int64)
+    values = codes[context, symbol] | (label & (1 << bits) - 1) << length
+    data = np.zeros(5 * len(label) + len(forest) + WINDOW, np.uint8)
+    starts = kernels.write_trees(values, length + bits, forest.offsets, data)
+    if int(np.diff(starts).max(initial=0)) > np.iinfo(np.uint16).max:
+        raise ValueError("an operator tree is too large to be stored")
+    return {
+        "label": data[: int(starts[-1]) + WINDOW].copy(),
+        "label_bytes": np.diff(starts).astype(np.uint16),
+        "prefixes": lengths,
+    }
