@@ -11,7 +11,7 @@ from eqkin.errors import BadInput, CorruptData
 from eqkin.evaluation.formulas import FormulaSet
 from eqkin.evaluation.systems.fasttext import FastText, FastTextSettings
 from eqkin.evaluation.systems.sparse import serialize
-from tests.evaluation.formulas import formulas
+from tests.evaluation.formulas import formulas, list_lines
 from tests.training.corpora import corpus_of
 from tests.trees.strategies import build
 
@@ -64,14 +64,14 @@ def test_fasttext_encoding_equals_sentence_vector(tmp_path):
     """Its own mean, over words it learned from the same text; with fewer threads it leaves some vectors undrawn."""
     sequences = serialize(CORPUS.forest)
     text = tmp_path / "text"
-    text.write_text("\n".join(sequences.iter_lines()) + "\n")
+    text.write_text("\n".join(list_lines(sequences)) + "\n")
     theirs = fasttext.train_unsupervised(str(text), dim=8, minn=0, maxn=0, minCount=2, epoch=1, thread=12, verbose=0)
     system = FastText(SMALL)
     system.fit(CORPUS, tmp_path)
     words = list(system._words)
     vectors = np.array([theirs.get_word_vector(word) for word in words], np.float32)
     system._vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    expected = [theirs.get_sentence_vector(line) for line in sequences.iter_lines()]
+    expected = [theirs.get_sentence_vector(line) for line in list_lines(sequences)]
     np.testing.assert_allclose(system.encode(FormulaSet(CORPUS.forest)), expected, atol=1e-5)
 
 

@@ -235,17 +235,6 @@ def count_nodes_per_process(sizes: Tensor, group: ProcessGroup) -> Tensor:
     return sizes.view(len(sizes), BATCH_GROUPS, group.size, -1).sum((1, 3))
 
 
-@dataclass(frozen=True)
-class _TorchrunEnvironment:
-    """The variables that torchrun sets for this process."""
-
-    rank: int
-    size: int
-    local_rank: int  # on this machine
-    local_size: int
-    address: str  # where the processes meet
-
-
 @contextmanager
 def join_process_group(device: torch.device, *, timeout: timedelta = COLLECTIVE_TIMEOUT) -> Iterator[ProcessGroup]:
     """Join the processes that torchrun started, while the context lasts; without torchrun there is one process.
@@ -267,8 +256,8 @@ def join_process_group(device: torch.device, *, timeout: timedelta = COLLECTIVE_
     if on_gpu:
         device = _choose_gpu(device, environment, shared=chosen != "nccl")
         torch.cuda.set_device(device)
-    group = ProcessGroup(environment.rank, environment.size, chosen, device)
-    _init_process_group(group, environment.address, timeout)
+    group = ProcessGroup(environment["RANK"], environment["WORLD_SIZE"], chosen, device)
+    _init_process_group(group, timeout)
     succeeded = False
     try:
         yield group
@@ -279,7 +268,7 @@ def join_process_group(device: torch.device, *, timeout: timedelta = COLLECTIVE_
             dist.destroy_process_group()
 
 
-def _init_process_group(group: ProcessGroup, address: str, timeout: timedelta) -> None:
+def _init_process_group(group: ProcessGroup, timeout: timedelta) -> None:
     from torch.distributed.rendezvous import rendezvous
 
     own_gpu = group.device if group.backend == "nccl" else None
@@ -290,6 +279,7 @@ def _init_process_group(group: ProcessGroup, address: str, timeout: timedelta) -
             group.backend, store=store, rank=group.rank, world_size=group.size, timeout=timeout, device_id=own_gpu
         )
     except (RuntimeError, ValueError) as error:
+        address = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise Unreachable(
             f"the {group.size} processes of this run did not meet at {address} ({_describe(error)}): "
             "check that the address is right and that every machine can reach it"
@@ -328,34 +318,29 @@ def open_fresh_store(store: Store, rank: int, size: int, timeout: timedelta = CO
 def require_single_process(what: str) -> None:
     """Raise `BadInput` if torchrun started several processes."""
     environment = _read_torchrun_environment()
-    if environment is not None and environment.size > 1:
+    if environment is not None and environment["WORLD_SIZE"] > 1:
         raise BadInput(f"{what} runs in one process: start it without torchrun")
 
 
-def _read_torchrun_environment() -> _TorchrunEnvironment | None:
-    """Return the settings of torchrun; None without torchrun."""
-    variables = os.environ
-    if not all(variables.get(name) for name in _REQUIRED_VARIABLES):
+def _read_torchrun_environment() -> dict[str, int] | None:
+    """Return the numbers that torchrun gives to this process; None without torchrun."""
+    if not all(os.environ.get(name) for name in _REQUIRED_VARIABLES):
         return None
+    known = {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"} | dict(os.environ)
     try:
-        rank, size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
-        local_rank, local_size = int(variables.get("LOCAL_RANK", 0)), int(variables.get("LOCAL_WORLD_SIZE", 1))
+        return {name: int(known[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")}
     except ValueError as error:
         raise BadInput(f"RANK, WORLD_SIZE and LOCAL_RANK must be numbers, as torchrun sets them ({error})") from error
-    return _TorchrunEnvironment(
-        rank, size, local_rank, local_size, f"{variables['MASTER_ADDR']}:{variables['MASTER_PORT']}"
-    )
 
 
-def _choose_gpu(device: torch.device, environment: _TorchrunEnvironment, *, shared: bool) -> torch.device:
-    available = torch.cuda.device_count()
+def _choose_gpu(device: torch.device, environment: dict[str, int], *, shared: bool) -> torch.device:
+    available, processes = torch.cuda.device_count(), environment["LOCAL_WORLD_SIZE"]  # of this machine
     if device == torch.device("cuda"):  # any GPU
-        if environment.local_rank >= available:
+        if environment["LOCAL_RANK"] >= available:
             raise BadInput(
-                f"this machine has {environment.local_size} processes and {available} GPUs: "
-                f"use --nproc-per-node {available}"
+                f"this machine has {processes} processes and {available} GPUs: use --nproc-per-node {available}"
             )
-        return torch.device("cuda", environment.local_rank)
-    if environment.local_size > 1 and not shared:
-        raise BadInput(f"all {environment.local_size} processes would use {device}: use --device cuda")
+        return torch.device("cuda", environment["LOCAL_RANK"])
+    if processes > 1 and not shared:
+        raise BadInput(f"all {processes} processes would use {device}: use --device cuda")
     return device

@@ -33,6 +33,7 @@ Numbers = npt.NDArray[np.int32]
 
 FOREST_FORMAT, FOREST_VERSION = "eqkin-forest", 1
 NODES_PER_BLOCK = 1_000_000  # nodes processed at a time
+_TABLE_FACTOR = 8  # entries of a table per value, above which sorting is faster
 _STRING_LISTS = ("tags", "attributes", "texts")
 _ARRAYS = ("tag", "attribute", "text", "n_children", "offsets")
 
@@ -279,6 +280,18 @@ def order_depth_first(forest: Forest) -> Places:
     order = np.empty_like(places)
     order[places] = np.arange(len(places))
     return order
+
+
+def number_values(values: Places) -> tuple[Places, Places]:
+    """Return the distinct values, ascending, and the place of each value among them: `np.unique`, without sorting."""
+    top = int(values.max(initial=-1)) + 1
+    if top > _TABLE_FACTOR * len(values):
+        return np.unique(values, return_inverse=True)
+    places = np.zeros(top, np.int64)
+    places[values] = 1
+    distinct = np.flatnonzero(places)
+    places[distinct] = np.arange(len(distinct))
+    return distinct, places[values]
 
 
 def iter_blocks(offsets: Places, size: int = NODES_PER_BLOCK) -> Iterator[tuple[slice, slice]]:

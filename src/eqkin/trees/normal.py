@@ -28,6 +28,7 @@ from eqkin.trees.forest import (
     compute_first_children,
     compute_parents,
     compute_ranks_and_sizes,
+    number_values,
 )
 from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
 
@@ -112,18 +113,8 @@ def label_nodes(forest: Forest) -> tuple[list[str], Numbers]:
     attributes only concern layout.
     """
     written, variant = find_variants(forest.attributes)
-    code = forest.tag.astype(np.int64)
-    code *= len(forest.texts)
-    code += forest.text
-    code *= len(written)
-    code += variant[forest.attribute]
-    bound = len(forest.tags) * len(forest.texts) * len(written)
-    if bound > 1 << 26:
-        codes, label = np.unique(code, return_inverse=True)
-    else:  # without sorting
-        present = np.zeros(max(bound, 1), bool)
-        present[code] = True
-        codes, label = np.flatnonzero(present), (np.cumsum(present) - 1)[code]
+    code = (forest.tag.astype(np.int64) * len(forest.texts) + forest.text) * len(written) + variant[forest.attribute]
+    codes, label = number_values(code)
     names: dict[str, int] = {}
     merged = np.empty(len(codes), np.int32)  # blanks may make two of them one
     for at, value in enumerate(codes.tolist()):
@@ -132,7 +123,7 @@ def label_nodes(forest: Forest) -> tuple[list[str], Numbers]:
         parts = [forest.texts[text], written[how]] if forest.texts[text] else []
         name = replace_blanks(":".join(filter(None, [forest.tags[tag] or _NO_TAG_SIGN, *parts])))
         merged[at] = names.setdefault(name, len(names))
-    return list(names), merged[label.reshape(-1)]
+    return list(names), merged[label]
 
 
 @dataclass(frozen=True)

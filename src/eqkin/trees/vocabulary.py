@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData
-from eqkin.trees.forest import Forest, Places
+from eqkin.trees.forest import Forest, Places, number_values
 
 TAG_SLOTS, ATTRIBUTE_SLOTS, CHARACTER_SLOTS = 32, 32, 192
 _VOCABULARY_VERSION = 1
-_TABLE_FACTOR = 8  # entries of a table per value, above which sorting is faster
 
 
 @dataclass(frozen=True)
@@ -88,23 +87,11 @@ class Vocabulary:
 def find_labels(forest: Forest) -> tuple[Forest, npt.NDArray[np.int64]]:
     """Return the distinct labels of nodes (tag, attributes, text) as trees of one node each, and each node's label."""
     texts, attributes = max(len(forest.texts), 1), max(len(forest.attributes), 1)
-    shapes, shape = _number_values(forest.tag.astype(np.int64) * attributes + forest.attribute)
-    distinct, label = _number_values(shape * texts + forest.text)
+    shapes, shape = number_values(forest.tag.astype(np.int64) * attributes + forest.attribute)
+    distinct, label = number_values(shape * texts + forest.text)
     columns = shapes[distinct // texts] // attributes, shapes[distinct // texts] % attributes, distinct % texts
     no_children, offsets = np.zeros(len(distinct), np.uint8), np.arange(len(distinct) + 1)
     return Forest(forest.tags, forest.attributes, forest.texts, *columns, no_children, offsets), label
-
-
-def _number_values(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the distinct values, ascending, and the place of each value among them: `np.unique`, without sorting."""
-    top = int(values.max(initial=-1)) + 1
-    if top > _TABLE_FACTOR * len(values):
-        return np.unique(values, return_inverse=True)
-    places = np.zeros(top, np.int64)
-    places[values] = 1
-    distinct = np.flatnonzero(places)
-    places[distinct] = np.arange(len(distinct))
-    return distinct, places[values]
 
 
 def count_symbols(forests: Iterable[Forest]) -> tuple[Counter[str], Counter[str], Counter[str]]:

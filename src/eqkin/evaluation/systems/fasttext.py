@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,10 +111,9 @@ def _train(sequences: TokenSequences, settings: FastTextSettings, folder: Path) 
         raise BadInput(f"no token occurs {settings.least} times, which fastText needs; give it more formulas")
     text, first = folder / _TEXT, folder / _FIRST
     try:
-        numbers = [str(number) for number in range(len(sequences.names))]
         with text.open("w", encoding="ascii") as file:
-            lines = TokenSequences(numbers, sequences.token, sequences.offsets).iter_lines()
-            file.writelines(line + "\n" for line in lines)
+            for start, end in pairwise(sequences.offsets.tolist()):
+                file.write(" ".join(map(str, sequences.token[start:end].tolist())) + "\n")
         _write_vectors(first, words, settings)
         model = fasttext.train_unsupervised(
             os.fspath(text), model="skipgram", dim=settings.dimensions, ws=settings.window, epoch=settings.epochs,

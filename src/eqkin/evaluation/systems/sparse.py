@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,15 +58,6 @@ class TokenSequences:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
-
-    def iter_lines(self) -> Iterator[str]:
-        """Iterate over the sequences as text, with blanks between tokens."""
-        for start in range(0, len(self), 10_000):
-            part = self.offsets[start : start + 10_001]
-            words = [self.names[token] for token in self.token[part[0] : part[-1]].tolist()]
-            ends = (part - part[0]).tolist()
-            for first, last in zip(ends[:-1], ends[1:], strict=True):
-                yield " ".join(words[first:last])
 
 
 def serialize(forest: Forest) -> TokenSequences:
