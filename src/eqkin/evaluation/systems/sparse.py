@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ import numpy.typing as npt
 from eqkin.encoder.architecture import FEATURES
 from eqkin.errors import BadInput
 from eqkin.evaluation.formulas import Float32s, FormulaSet, compute_products, import_optional
-from eqkin.evaluation.systems.base import EmbeddingSystem
+from eqkin.evaluation.systems.base import EmbeddingSystem, System
 from eqkin.mathml.operators import parse_operators
 from eqkin.trees import Forest
 from eqkin.trees.forest import Numbers, iter_blocks, order_depth_first
@@ -109,8 +109,8 @@ class BagOfWords(EmbeddingSystem):
         return vectors
 
 
-class LogTfIdf(EmbeddingSystem):
-    """A system whose vectors are log tf-idf weights of terms; nothing is learned.
+class LogTfIdf(System):
+    """A system that compares log tf-idf weights of terms by cosine; nothing is learned.
 
     Attributes:
         bits: There are 2^bits columns.
@@ -135,16 +135,14 @@ class LogTfIdf(EmbeddingSystem):
             parts.append(matrix)
         return sparse.vstack(parts, "csr")
 
-    def encode(self, formulas: FormulaSet, collection: FormulaSet | None = None) -> csr_matrix:
-        """Compute rows of length 1, weighted by a collection, by default by the formulas themselves."""
-        counts = self.count_terms(formulas)
-        return _fit_weights(counts if collection is None else self.count_terms(collection))(counts)
-
     def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Float32s:
         """Compute cosines, weighted by the frequencies in the formulas."""
-        counts = self.count_terms(formulas)
-        weight = _fit_weights(counts)
-        return compute_products(weight(self.count_terms(queries)), weight(counts))
+        if not len(queries) or not len(formulas):
+            return np.zeros((len(queries), len(formulas)), np.float32)
+        text = import_optional("sklearn.feature_extraction.text")
+        asked, counts = self.count_terms(queries), self.count_terms(formulas)
+        weights = text.TfidfTransformer(sublinear_tf=True).fit(counts)
+        return compute_products(weights.transform(asked), weights.transform(counts))
 
 
 class TfIdfTree(LogTfIdf):
@@ -238,12 +236,3 @@ def list_ngrams(sequences: TokenSequences) -> tuple[Rows, Codes]:
         rows.append(first[first == last])
         codes.append(ngram[first == last])
     return np.concatenate(rows), np.concatenate(codes)
-
-
-def _fit_weights(collection: csr_matrix) -> Callable[[csr_matrix], Any]:
-    """Return a function that weights counts by the frequencies in a collection."""
-    if not collection.shape[0]:
-        return lambda counts: counts
-    text = import_optional("sklearn.feature_extraction.text")
-    transformer = text.TfidfTransformer(sublinear_tf=True).fit(collection)
-    return lambda counts: transformer.transform(counts) if counts.shape[0] else counts
