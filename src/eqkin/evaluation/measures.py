@@ -25,7 +25,7 @@ equally near, the share of them with the right label counts, so the order of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -33,13 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.formulas import (
-    Float32s,
-    Matrix,
-    compute_products,
-    import_optional,
-    normalize_rows,
-)
+from eqkin.evaluation.formulas import Float32s, compute_products, import_optional, normalize_rows
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -158,32 +152,30 @@ def score_nearest_labels(similarity: Floats, groups: Integers) -> npt.NDArray[np
     return scores
 
 
-def compute_partner_ranks(vectors: Matrix, extra: Callable[[slice], Float32s] | None = None) -> Integers:
+def compute_partner_ranks(vectors: Float32s) -> Integers:
     """Rank each formula's partner among all other formulas by cosine; the first rank is 0.
 
     A partner that ties with other formulas is ranked behind them, and so is one whose cosine is NaN.
 
     Args:
-        vectors: Vectors of n left sides, then of the right sides in the same order, dense or sparse.
-        extra: Returns what is added to the cosines of some consecutive formulas with all others.
+        vectors: Vectors of n left sides, then of the right sides in the same order.
     """
-    vectors = normalize_rows(vectors)
-    count = vectors.shape[0]
+    unit = normalize_rows(vectors)
+    count = len(vectors)
     ranks = np.empty(count, np.int64)
     for first in range(0, count, _QUERY_BATCH):
         query = np.arange(first, min(first + _QUERY_BATCH, count))
-        row, part = np.arange(len(query)), slice(first, first + len(query))
-        similarity = compute_products(vectors[part], vectors)
-        similarity = np.round(similarity + extra(part) if extra else similarity, _TIE_DECIMALS)
+        row = np.arange(len(query))
+        similarity = np.round(compute_products(unit[first : first + len(query)], unit), _TIE_DECIMALS)
         partner = similarity[row, (query + count // 2) % count]
         similarity[row, query] = -np.inf
         ranks[query] = (~(similarity < partner[:, None])).sum(axis=1) - 1  # without the partner itself
     return ranks
 
 
-def compute_mrr(vectors: Matrix, extra: Callable[[slice], Float32s] | None = None) -> float:
+def compute_mrr(vectors: Float32s) -> float:
     """Compute the mean reciprocal rank of all partners."""
-    return float(np.mean(1 / (compute_partner_ranks(vectors, extra) + 1)))
+    return float(np.mean(1 / (compute_partner_ranks(vectors) + 1)))
 
 
 def find_hits(ranks: npt.NDArray[np.integer[Any]], k: int) -> npt.NDArray[np.float64]:

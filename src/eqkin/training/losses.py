@@ -141,10 +141,6 @@ class ContextLoss(nn.Module):
     All partners and all other anchors are negatives, except those of the anchor's own paper.
     """
 
-    def __init__(self, temperature: float = CONTEXT_TEMPERATURE) -> None:
-        super().__init__()
-        self.temperature = temperature
-
     def forward(self, anchor: Tensor, partner: Tensor, anchor_paper: Tensor, partner_paper: Tensor) -> Tensor:
         """Return the mean over the anchors; partners are related row by row."""
         target = torch.arange(len(anchor), device=anchor.device)
@@ -152,8 +148,8 @@ class ContextLoss(nn.Module):
         same_anchor = anchor_paper[:, None] == anchor_paper
         logits = torch.cat(
             [
-                (anchor @ partner.T / self.temperature).masked_fill(same_partner, _MASKED_LOGIT),
-                (anchor @ anchor.T / self.temperature).masked_fill(same_anchor, _MASKED_LOGIT),
+                (anchor @ partner.T / CONTEXT_TEMPERATURE).masked_fill(same_partner, _MASKED_LOGIT),
+                (anchor @ anchor.T / CONTEXT_TEMPERATURE).masked_fill(same_anchor, _MASKED_LOGIT),
             ],
             dim=1,
         )
