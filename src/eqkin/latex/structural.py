@@ -125,19 +125,20 @@ def _expand_once(
 def expand_macros(text: str, find_macro: Callable[[str], Macro | None]) -> str:
     """Expand the macros in a short text such as a title, given by name; what would grow too much stays as it is."""
     for _ in range(_MACRO_ROUNDS):
-        scanner, pieces, at = Scanner(text), list[str](), 0
+        macros = {word: find_macro(word.rstrip("*")) for word in set(_CONTROL_WORD.findall(text))}
+        if not any(macros.values()):
+            break
+        scanner, pieces, at, done = Scanner(text), list[str](), 0, 0
         while match := _CONTROL_WORD.search(text, at):
-            name = match[0].rstrip("*")
-            macro = find_macro(name)
-            pieces.append(text[at : match.start()])
-            at = match.end()
+            macro, at = macros[match[0]], match.end()
             if macro is None or macro.alias or macro.prefix or any(kind[0] in "ud" for kind in macro.args):
-                pieces.append(match[0])
-            else:
-                written, at = _expand_macro(scanner, match.start() + len(name), macro.args, macro.body)
-                is_after_word = written[:1].isalpha() and _CONTROL_WORD_END.search("".join(pieces[-2:])[-50:])
-                pieces.append(f" {written}" if is_after_word else written)
-        expanded = "".join([*pieces, text[at:]])
+                continue
+            pieces.append(text[done : match.start()])
+            written, at = _expand_macro(scanner, match.start() + len(match[0].rstrip("*")), macro.args, macro.body)
+            is_after_word = written[:1].isalpha() and _CONTROL_WORD_END.search("".join(pieces[-2:])[-50:])
+            pieces.append(f" {written}" if is_after_word else written)
+            done = at
+        expanded = "".join([*pieces, text[done:]])
         if expanded == text or len(expanded) > _MAX_EXPANDED:
             break
         text = expanded

@@ -36,6 +36,7 @@ MANIFEST_NAME = "manifest.json"
 MANIFEST_FORMAT = "eqkin-library"
 MANIFEST_VERSION = 3
 PAGE_BYTES = 8192  # of the database: sections that need several pages waste 4 % less than with SQLite's 4,096
+_MAPPED_BYTES = 2**31 - 2**16  # the most that SQLite maps by default; the rest of a larger file is read in pages
 _STEPS_PER_CHECK = 50_000  # of SQLite's virtual machine, about a millisecond, between checks for cancellation
 _READABLE_VERSIONS = (1, 2)  # older ones: read as they are, upgraded by the next writer
 JUDGEMENTS_NAME, JUDGEMENTS_SEAL_NAME = "judgements.db", "judgements.json"
@@ -262,7 +263,8 @@ def open_sqlite(path: Path, *, write: bool = False, check_same_thread: bool = Tr
     connection.execute("PRAGMA foreign_keys = ON")
     if not write:
         connection.set_progress_handler(check_cancelled, _STEPS_PER_CHECK)  # an exception interrupts the statement
-    if write:
+        connection.execute(f"PRAGMA mmap_size = {_MAPPED_BYTES}")  # rows in random places are read twice as fast
+    else:
         connection.execute("PRAGMA journal_mode = DELETE")
         connection.execute("PRAGMA synchronous = EXTRA")
         connection.execute("PRAGMA cache_size = -64000")

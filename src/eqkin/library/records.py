@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -108,8 +108,7 @@ class PaperPage:
     sections: tuple[tuple[str, tuple[EquationRecord, ...]], ...]  # heading, equations
 
 
-@dataclass(frozen=True)
-class EquationRef:
+class EquationRef(NamedTuple):
     """An equation's key, paper and facets: enough to rank, deduplicate, group and count it."""
 
     key: int

@@ -286,10 +286,11 @@ class SearchEngine:
     def _search(
         self, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch, read: ReadQuery | None = None
     ) -> Results:
-        with self.backend.snapshot() as snapshot:
-            try:
+        try:
+            with self.backend.snapshot() as snapshot:
                 return self._run_pipeline(snapshot, query, options, clock, read)
-            except NoSuchEquation:  # removed between two reads: the second attempt does not find it
+        except NoSuchEquation:  # removed between two reads: a new snapshot does not have it
+            with self.backend.snapshot() as snapshot:
                 return self._run_pipeline(snapshot, query, options, clock, read)
 
     def _run_pipeline(
@@ -396,7 +397,8 @@ class SearchEngine:
         chosen = keep_best_of_display(ranked)
         if options.fold:
             chosen = deduplicate(chosen, candidates)
-        first = sum(candidate.row < len(candidates.keys) for candidate in chosen)
+        ranked_fully = len(candidates.keys)
+        first = sum(candidate.row < ranked_fully for candidate in chosen)
         end = options.offset + options.k
         shown = limit_per_paper(chosen, end, self.per_paper if options.group else len(chosen), first)
         return shown, min(len(chosen), LIMITS.results) > end

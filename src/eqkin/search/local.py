@@ -278,9 +278,9 @@ class LocalSnapshot:
         with self.library.translate_errors():
             return records.count_facets(self.library)
 
-    @property
+    @cached_property
     def _records(self) -> RecordCache:
-        """What was read of the library in its present state."""
+        """What was read of the library in the state in which it is first needed."""
         generation, cached = self.library.read_generation(), self._backend.records
         if cached.generation != generation:
             cached = self._backend.records = RecordCache(generation)
