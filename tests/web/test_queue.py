@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import gc
 import multiprocessing
 import socket
 import sys
@@ -17,7 +18,7 @@ from eqkin.limits import LIMITS, check_cancelled
 from eqkin.search.reader import ReadQuery
 from eqkin.web.app import create_app
 from eqkin.web.errors import WebError
-from eqkin.web.server import open_listener
+from eqkin.web.server import ServeTarget, open_listener
 from eqkin.web.service import LoadBoard, WorkQueue
 from tests.web.conftest import Running
 
@@ -173,3 +174,15 @@ def test_process_takes_the_place_of_one_that_has_ended():
     board.join()
     board.write(30)
     assert not board.has_too_many  # the other one, without a request, is forgotten
+
+
+def test_server_process_keeps_connections_and_engines_open(folder):
+    app = ServeTarget(folder)()  # as a process of several makes it
+    gc.unfreeze()
+    gc.collect()
+    backend = app.state.service.engine.plain.backend
+    with backend.snapshot() as first:
+        pass
+    with backend.snapshot() as second:
+        assert second.library is first.library
+    app.state.opened.close()

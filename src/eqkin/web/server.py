@@ -127,8 +127,10 @@ class ServeTarget:
             threading.Thread(target=_exit_after, args=(parent.join,), daemon=True).start()
         threadpool_limits(1)  # requests run in parallel, so numeric libraries use one thread each
         try:
+            stack = ExitStack()
             with ThreadPoolExecutor(1) as threads:  # the JavaScript engine refuses to start inside an event loop
-                app = threads.submit(ExitStack().enter_context, self.open_app()).result()
+                app = threads.submit(stack.enter_context, self.open_app()).result()
+            app.state.opened = stack  # without a reference to it, all that was opened would be closed now
             _collect_garbage_rarely()
             if self.board is not None:
                 self.board.join()
