@@ -98,9 +98,10 @@ class ServeTarget:
             EqkinError: It cannot be opened.
         """
         with ExitStack() as stack:
-            if self.library:
-                library = stack.enter_context(Library.open(self.library))
-                yield library.open_engine() if prepare else stack.enter_context(SearchEngine(library))
+            if self.library and prepare:
+                yield stack.enter_context(Library.open(self.library)).open_engine()
+            elif self.library:  # without a connection that only this thread may close
+                yield stack.enter_context(SearchEngine(self.library))
             else:
                 from eqkin.backends.milvus.snapshot import open_backend
                 from eqkin.encoder.encoder import Encoder
