@@ -14,7 +14,7 @@ def make_postings(n_rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, n
     """Rows, codes and counts of lists of all sizes, some with codes that begin alike, in random order."""
     chance = np.random.default_rng(seed)
     shares = np.concatenate((np.geomspace(1 / n_rows, 1, 60), np.full(300, 1 / n_rows)))
-    codes = chance.integers(0, 1 << 32, len(shares), dtype=np.uint32)
+    codes = chance.integers(0, 1 << 26, len(shares), dtype=np.uint32)
     codes[::3] &= np.uint32(0xFF)
     codes = np.unique(codes)
     has = chance.random((n_rows, len(codes))) < chance.permutation(shares)[: len(codes)]
@@ -84,6 +84,12 @@ def test_terms_of_one_row_with_the_same_code_are_stored_once() -> None:
     twice = [np.concatenate((each, each[::7])) for each in (rows, codes, counts)]
     lists = PostingLists(encode_postings(*twice, 300), 300)
     assert group(*lists.read_all()) == expected
+
+
+def test_terms_whose_codes_end_alike_share_a_list() -> None:
+    codes = np.array([5, 5 + (1 << 26), 5 + (1 << 25)], np.uint32)
+    lists = PostingLists(encode_postings(np.arange(3), codes, np.ones(3, np.uint8), 3), 3)
+    assert [lists.read_rows(lists.find(codes[[at]])).tolist() for at in range(3)] == [[0, 1], [0, 1], [2]]
 
 
 def test_no_postings_are_found_in_an_empty_segment() -> None:

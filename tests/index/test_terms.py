@@ -47,7 +47,8 @@ def _terms(library: Library) -> Iterator[tuple[int, np.ndarray]]:
 
 @cache
 def _extract_codes(tree: bytes) -> np.ndarray:
-    return extract_structure(TreeTask(np.array([0]), from_bytes(tree)))[1].codes
+    codes = extract_structure(TreeTask(np.array([0]), from_bytes(tree)))[1].codes
+    return np.unique(codes & np.uint32((1 << 26) - 1))  # what is stored of them
 
 
 def _lists(library: Library) -> dict[int, set[int]]:

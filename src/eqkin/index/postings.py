@@ -51,9 +51,10 @@ POSTING_ARRAYS = {
     "prefixes": "U8",  # (classes * symbols,) number of bits of each prefix code
 }
 MAX_COUNT = 16  # occurrences
-_CODE_BITS = 32
+_CODE_BITS = 26  # the last ones; the others are not stored, so that some terms share a list
+_CODE_MASK = np.uint32((1 << _CODE_BITS) - 1)
 _BUCKET_LIST_BITS = 5  # a bucket has 16 to 32 lists on average
-_MAX_BUCKET_BITS = 19  # with more buckets, differences of codes might take less than a byte
+_MAX_BUCKET_BITS = 17  # with more buckets, a list might take less than a byte
 _COUNT_BITS = np.uint64(4)
 
 
@@ -112,7 +113,7 @@ class PostingLists:
     def find(self, codes: Codes) -> FoundLists:
         """Look up the lists of terms; raises `ValueError` if lists are damaged."""
         found = np.empty((len(codes) * MAX_COUNT, 4), np.int64)
-        count = kernels.find_lists(self._arrays, codes, found)
+        count = kernels.find_lists(self._arrays, codes & _CODE_MASK, found)
         _require_rows(count >= 0)
         return found[:count]
 
@@ -141,7 +142,7 @@ class PostingLists:
         return counts
 
     def read_all(self) -> tuple[Rows, Codes, Bytes]:
-        """Return all postings: row, code, occurrences. Raises `ValueError` if a row does not exist."""
+        """Return all postings: row, last bits of the code, occurrences. Raises `ValueError` if a row does not exist."""
         count = kernels.list_all(self._arrays, np.empty((0, 4), np.int64))
         _require_rows(count >= 0)
         found = np.empty((count, 4), np.int64)
@@ -178,7 +179,7 @@ def encode_postings(
         n_rows: The number of rows.
     """
     row_bits = np.uint64(ROW_BITS)
-    keys = codes.astype(np.uint64) << _COUNT_BITS | counts.astype(np.uint64) - np.uint64(1)
+    keys = (codes & _CODE_MASK).astype(np.uint64) << _COUNT_BITS | counts.astype(np.uint64) - np.uint64(1)
     keys <<= row_bits
     keys |= rows.astype(np.uint64)
     keys.sort()
@@ -191,7 +192,8 @@ def encode_postings(
     lengths = np.array([compute_prefix_lengths(own) for own in symbols], np.uint8)
     prefixes = assign_prefixes(lengths)
     first = [(prefixes == symbol).argmax(axis=1) for symbol in range(GAP_SYMBOLS)]  # the bits of the code itself
-    buckets = 1 << min(max(len(heads).bit_length() - _BUCKET_LIST_BITS, 0), _MAX_BUCKET_BITS)
+    bucket_bits = min(_MAX_BUCKET_BITS, _MAX_BUCKET_BITS - 5 + n_rows.bit_length())
+    buckets = 1 << min(max(len(heads).bit_length() - _BUCKET_LIST_BITS, 0), bucket_bits)
     bucket_starts = np.zeros(buckets + 1, np.uint32)
     data = np.zeros(buckets + 20 * len(heads) + 5 * len(keys) + 2 * PADDING, np.uint8)
     size = kernels.write_lists(
