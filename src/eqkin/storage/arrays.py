@@ -57,7 +57,7 @@ def view_arrays(data: memoryview) -> tuple[Arrays, dict[str, str]]:
 
 def iter_array_file(arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> Iterator[bytes]:
     """Iterate over the bytes of a file."""
-    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)  # widest first keeps all of them aligned
     at = 0
     for name, array in ordered:

@@ -20,12 +20,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
 import numpy.typing as npt
-from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.storage.arrays import get_dtype_name, view_arrays
+from eqkin.storage.arrays import get_dtype_name, iter_array_file, view_arrays
 from eqkin.storage.files import format_checked_json, hash_file, parse_checked_json, write_file
 
 MAX_SEGMENTS = 16  # of one set; more are merged
@@ -120,10 +118,8 @@ def write_segment(folder: Path, kind: str, content: bytes) -> tuple[str, str, in
 
 
 def write_arrays(folder: Path, kind: str, arrays: Mapping[str, Array]) -> tuple[str, str, int]:
-    """Write arrays as a segment file in the safetensors layout; return its name, hash and size."""
-    return write_segment(
-        folder, kind, safetensors.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
-    )
+    """Write arrays as a segment file (`storage.arrays`); return its name, hash and size."""
+    return write_segment(folder, kind, b"".join(iter_array_file(arrays, {})))
 
 
 def open_arrays(
