@@ -131,13 +131,15 @@ class MeasuredServer:
 
 def find_server(url: str) -> MeasuredServer:
     """Return a running server; its processor time can be measured if it runs on this machine."""
-    pids: list[int] = []
+    pid = 0
     with suppress(ValueError, psutil.Error):  # an address without a port; a system that tells nothing
         address = urlsplit(url)
         if address.hostname in ("127.0.0.1", "localhost"):
             listening = (found for found in psutil.net_connections("tcp") if found.status == psutil.CONN_LISTEN)
-            pids = [found.pid for found in listening if found.pid and found.laddr.port == address.port]
-    return MeasuredServer(url.rstrip("/"), min(pids, default=0))  # the first process started the others
+            pid = next((found.pid for found in listening if found.pid and found.laddr.port == address.port), 0)
+        while pid and "multiprocessing" in " ".join(psutil.Process(pid).cmdline()):  # one of several processes
+            pid = psutil.Process(pid).ppid()
+    return MeasuredServer(url.rstrip("/"), pid)
 
 
 @contextmanager
