@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_info
 
 from eqkin import Library
 from eqkin.errors import BadInput, LimitReached
@@ -46,6 +47,25 @@ def test_results_contain_the_query_as_understood_and_times(engine):
     assert set(results.seconds) == set(STAGES)
     assert all(seconds >= 0 for seconds in results.seconds.values())
     assert results.missing == 0
+
+
+def test_search_uses_one_thread_of_numeric_libraries_and_restores_their_number(engine, monkeypatch):
+    def count_threads():
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    embed, during = engine.encoder.embed, []
+
+    def count_and_embed(forest):
+        during.append(count_threads())
+        return embed(forest)
+
+    monkeypatch.setattr(engine.encoder, "embed", count_and_embed)
+    formulas = [rf"\frac{{a_{number}}}{{b}} = c" for number in range(8)]
+    before = count_threads()
+    with ThreadPoolExecutor(4) as pool:
+        assert all(results.hits for results in pool.map(engine.search, formulas))
+    assert during == [{1}] * len(formulas)
+    assert count_threads() == before
 
 
 def test_hit_contains_section_and_context(engine):

@@ -6,11 +6,13 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ContextDecorator, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
@@ -64,6 +66,32 @@ _MAX_CACHED_ANSWERS = 256
 _MAX_CACHED_HITS = 50  # of one answer
 _WAIT_SECONDS = 0.05  # for another thread's result, between checks whether anybody still waits for it
 _BEND_AT_DEVIATIONS = 2.0  # standard deviations at which the map begins to bend towards its border
+
+
+class _OneThread(ContextDecorator):
+    """While any search runs, numeric libraries use one thread: for so few numbers, others only wait for work."""
+
+    def __init__(self) -> None:
+        self._lock, self._running = threading.Lock(), 0
+
+    @cached_property
+    def _controller(self) -> ThreadpoolController:
+        return ThreadpoolController()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._running:
+                self._limiter = self._controller.limit(limits=1)
+            self._running += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._running -= 1
+            if not self._running:
+                self._limiter.restore_original_limits()
+
+
+_ONE_THREAD = _OneThread()
 
 
 class SearchEngine:
@@ -142,6 +170,7 @@ class SearchEngine:
             return self._answer(query, options, version)
         return self._answers.get(version, (query, options), lambda: self._answer(query, options, version))
 
+    @_ONE_THREAD
     def _answer(self, query: str, options: SearchOptions, version: Hashable) -> Results:
         clock = _Stopwatch()
         if not query.strip():
@@ -184,6 +213,7 @@ class SearchEngine:
         with self.backend.snapshot() as snapshot:
             return snapshot.knows_word(word)
 
+    @_ONE_THREAD
     def find_similar(self, equation: str, options: SearchOptions | None = None, **changes: Any) -> Results:
         """Find equations related to an equation of the collection, given by its id, except itself; see `search`.
 
