@@ -1,5 +1,7 @@
 """Operator trees in few bytes: what is read is what was stored, and damage is found."""
 
+import json
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -85,6 +87,18 @@ def test_random_bytes_never_crash_the_reader() -> None:
         except ValueError:
             continue
         assert damaged.is_valid() and extract_structure_terms(forest).offsets[-1] > 0
+
+
+def test_shape_that_ends_more_operators_than_are_open_is_damaged() -> None:
+    one = make_forest(1, 3)
+    label, depth, offsets = np.array([0, 2]), np.array([0, 1]), np.array([0, 2])  # an operator and its operand
+    forest = replace(one, label=label, depth=depth, offsets=offsets, origin=np.zeros(2, np.int64))
+    arrays = pack_operators(forest)
+    assert StoredOperators(arrays).read().depth.tolist() == [0, 1]
+    marks = ["." + name[1:] if name[:1] == "(" else "(" + name[1:] for name in json.loads(zlib.decompress(arrays["names"]))]
+    names = np.frombuffer(zlib.compress(json.dumps(marks).encode()), np.uint8)  # the leaf comes first
+    with pytest.raises(ValueError, match="shape"):
+        StoredOperators(arrays | {"names": names}).read()
 
 
 def test_what_is_no_tree_has_no_terms() -> None:

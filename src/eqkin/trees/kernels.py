@@ -78,7 +78,7 @@ def decode_trees(label_data, label_starts, shape, shape_starts, rows, offsets, i
         if last_bit > 8 * shape_starts[row + 1]:
             return nothing, nothing
         for node in range(offsets[tree], offsets[tree + 1]):
-            if at >= end or (level == 0) != (node == offsets[tree]):
+            if at >= end or (level <= 0) != (node == offsets[tree]):
                 return nothing, nothing
             word, context = load_bits(label_data, at), 0  # the context of a root
             if level:
