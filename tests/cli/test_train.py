@@ -34,6 +34,14 @@ def test_progress_display_fits_a_terminal_of_80_columns() -> None:
     assert {"42", "-:--:--", *text.split()} <= set(captured.get().split())
 
 
+def test_progress_display_counts_from_zero_in_whole_numbers() -> None:
+    console = Console(file=StringIO(), width=80, force_terminal=True, color_system=None)
+    display = ProgressDisplay("{done:,} of {total:,} papers", console=console)
+    with console.capture() as captured:
+        console.print(display.render())
+    assert "0 of 0 papers" in captured.get() and "0.0" not in captured.get()
+
+
 @pytest.fixture(scope="module")
 def corpus(unindexed_library: Path) -> Corpus:
     """The trees of four articles."""

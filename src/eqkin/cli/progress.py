@@ -63,7 +63,8 @@ class ProgressDisplay:
 
     def __init__(self, text: str | Callable[[], str], *, quiet: bool = False, console: Console | None = None) -> None:
         self.text = text
-        self.done, self.total = 0.0, 0.0
+        self.done: float = 0
+        self.total: float = 0
         self.console = console or Console(stderr=True)
         self.is_shown = not quiet and self.console.is_terminal
         self._bar = Progress(
