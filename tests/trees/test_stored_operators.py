@@ -95,7 +95,9 @@ def test_shape_that_ends_more_operators_than_are_open_is_damaged() -> None:
     forest = replace(one, label=label, depth=depth, offsets=offsets, origin=np.zeros(2, np.int64))
     arrays = pack_operators(forest)
     assert StoredOperators(arrays).read().depth.tolist() == [0, 1]
-    marks = ["." + name[1:] if name[:1] == "(" else "(" + name[1:] for name in json.loads(zlib.decompress(arrays["names"]))]
+    marks = [
+        "." + name[1:] if name[:1] == "(" else "(" + name[1:] for name in json.loads(zlib.decompress(arrays["names"]))
+    ]
     names = np.frombuffer(zlib.compress(json.dumps(marks).encode()), np.uint8)  # the leaf comes first
     with pytest.raises(ValueError, match="shape"):
         StoredOperators(arrays | {"names": names}).read()

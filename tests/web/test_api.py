@@ -8,8 +8,10 @@ import httpx
 import pytest
 
 from eqkin.api import verify
+from eqkin.library.records import Facets
 from eqkin.limits import LIMITS
-from tests.web.conftest import HOSTILE, Running
+from eqkin.search.engine import SearchEngine
+from tests.web.conftest import HOSTILE, Running, make_client
 
 BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
 
@@ -324,3 +326,20 @@ def test_hostile_papers_are_escaped(client):
     page = client.get("/paper", params={"key": HOSTILE}, headers={"Accept": "text/html"}).text
     assert "<script>alert" not in page
     assert "<img" not in page
+
+
+class CountingEngine(SearchEngine):
+    """An engine whose counts are late, as those of a large library are for a while after a change."""
+
+    facets: Facets = {"early field": 1}, {1999: 1}
+
+    def count_facets(self) -> Facets:
+        return self.facets
+
+
+def test_start_page_shows_counts_that_are_known_later_than_the_library_changed(folder, encoder):
+    with CountingEngine(folder, encoder) as engine, make_client(engine, folder) as client:
+        assert "early field" in client.get("/").text
+        engine.facets = {"late field": 2}, {1999: 1, 2001: 1}
+        page = client.get("/").text
+    assert "late field" in page and "early field" not in page and "2001" in page
