@@ -170,6 +170,12 @@ def _count_names(parts: list[str]) -> int:
     return sum(1 < part.count(" ") + 1 < 6 and len(_NAME.findall(part)) == part.count(" ") + 1 for part in parts)
 
 
+def order_name(name: str) -> str:
+    """Return "Jane Doe" for "Doe, Jane"."""
+    last, comma, first = name.replace("{", "").replace("}", "").partition(",")
+    return " ".join(f"{first} {last}".split() if comma else last.split())
+
+
 def find_year(text: str) -> int | None:
     """Return the first year in a date; None if there is none."""
     found = _YEAR.search(text)

@@ -17,7 +17,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from eqkin.errors import BadInput
 from eqkin.latex.arxiv_ids import parse_arxiv_id
-from eqkin.latex.titles import find_doi, find_year
+from eqkin.latex.titles import find_doi, find_year, order_name
 from eqkin.limits import LIMITS
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import clean_text, decode_text, escape_percent, format_display_math, format_heading
@@ -281,7 +281,7 @@ class _PageConverter:
         if name in ("citation_title", "dc.title") and content:
             self._title = content
         elif name in ("citation_author", "author", "dc.creator") and content:
-            self._authors.append(_reorder_name(content))
+            self._authors.append(order_name(content))
         elif name in ("citation_date", "citation_publication_date", "dc.date", "date") and not self._year:
             self._year = find_year(content)
         elif name in ("citation_doi", "dc.identifier"):
@@ -318,12 +318,6 @@ class _PageConverter:
             bibliography=self._references,
             notes=self._notes,
         )
-
-
-def _reorder_name(name: str) -> str:
-    """Return `Last, First` as `First Last`."""
-    parts = [part.strip() for part in name.split(",")]
-    return f"{parts[1]} {parts[0]}" if len(parts) == 2 and all(parts) else name
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import orjson
 import rispy  # type: ignore[import-untyped]
@@ -30,7 +29,7 @@ from bibtexparser.entrypoint import parse_string
 
 from eqkin.errors import BadInput, EqkinError
 from eqkin.latex.arxiv_ids import ArxivId, find_arxiv_id, parse_arxiv_id, parse_file_name
-from eqkin.latex.titles import find_doi, find_year
+from eqkin.latex.titles import find_doi, find_year, order_name
 from eqkin.limits import LIMITS
 from eqkin.sources.arxiv import ArxivClient, load_arxiv_paper
 from eqkin.sources.files import display_path, make_file_key, read_capped
@@ -164,7 +163,7 @@ def _read_bibtex(text: str) -> Iterator[Reference]:
         yield Reference(
             name=entry.key,
             title=re.sub(r"[{}]", "", fields.get("title", "")),
-            authors=tuple(_order_name(name) for name in re.split(r"\s+and\s+", fields.get("author", "")) if name),
+            authors=tuple(order_name(name) for name in re.split(r"\s+and\s+", fields.get("author", "")) if name),
             year=find_year(fields.get("year", "") or fields.get("date", "")),
             arxiv_id=eprint if is_arxiv or eprint else _find_id(fields.get("eprint", ""), *named),
             doi=_find_doi(fields.get("doi", ""), fields.get("url", "")),
@@ -178,7 +177,7 @@ def _read_ris(text: str) -> Iterator[Reference]:
         yield Reference(
             name=str(entry.get("id", "")),
             title=str(entry.get("title") or entry.get("primary_title") or ""),
-            authors=tuple(map(_order_name, entry.get("authors") or entry.get("first_authors") or ())),
+            authors=tuple(map(order_name, entry.get("authors") or entry.get("first_authors") or ())),
             year=find_year(str(entry.get("year") or entry.get("publication_year") or entry.get("date") or "")),
             arxiv_id=_find_id(*searched),
             doi=_find_doi(str(entry.get("doi", "")), *searched),
@@ -267,9 +266,3 @@ def _find_id(*texts: str) -> ArxivId | None:
 def _find_doi(*texts: str) -> str:
     dois = filter(None, map(find_doi, texts))
     return next((doi for doi in dois if not doi.lower().startswith("10.48550/arxiv.")), "")
-
-
-def _order_name(name: Any) -> str:
-    """Return "Jane Doe" for "Doe, Jane"."""
-    last, comma, first = str(name).partition(",")
-    return " ".join(f"{first} {last}".split() if comma else str(name).replace("{", "").replace("}", "").split())
