@@ -171,9 +171,9 @@ def _count_names(parts: list[str]) -> int:
 
 
 def order_name(name: str) -> str:
-    """Return "Jane Doe" for "Doe, Jane"."""
-    last, comma, first = name.replace("{", "").replace("}", "").partition(",")
-    return " ".join(f"{first} {last}".split() if comma else last.split())
+    """Return "Jane Doe" for "Doe, Jane"; several commas separate something else."""
+    parts = name.replace("{", "").replace("}", "").split(",")
+    return " ".join((" ".join(reversed(parts)) if len(parts) == 2 else ",".join(parts)).split())
 
 
 def find_year(text: str) -> int | None:
