@@ -38,7 +38,7 @@ class Ran(NamedTuple):
         return orjson.loads((self.out / "results" / f"{name}.json").read_bytes())
 
 
-NETWORKS, SYSTEMS = "full,no-augmentation,graph-10", "tfidf-latex,bag-of-words,paper"
+NETWORKS, SYSTEMS = "full,no-augmentation,graph-10", "tfidf-latex,bag-of-words"
 EXPERIMENTS = (
     "ablation",
     "bitmaps",
