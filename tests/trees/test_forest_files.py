@@ -1,6 +1,7 @@
 """Forest files: round trips, and detection of damage."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,6 +33,14 @@ def test_open_forest_maps_the_file(tmp_path):
     assert rows_of(forest) == rows_of(SMALL)
     assert not forest.tag.flags.writeable
     assert not forest.tag.flags.owndata
+
+
+@pytest.mark.parametrize("name", ["tag", "attribute", "text", "n_children"])
+def test_negative_numbers_in_a_file_are_damage(name):
+    column = getattr(SMALL, name).astype(np.int8)
+    column[-1] = -1
+    with pytest.raises(CorruptData):
+        from_bytes(to_bytes(replace(SMALL, **{name: column}))).validate()
 
 
 def test_empty_forest_round_trips():

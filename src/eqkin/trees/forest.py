@@ -107,12 +107,12 @@ class Forest:
             raise CorruptData("forest arrays differ in length or a tree is empty")
         for name in ("tag", "attribute", "text"):
             values = getattr(self, name)
-            if nodes and int(values.max()) >= len(getattr(self, name + "s")):
+            if nodes and not 0 <= int(values.min()) <= int(values.max()) < len(getattr(self, name + "s")):
                 raise CorruptData(f"forest: a {name} index points past its list")
         if nodes == 0:
             return
-        if int(self.n_children.max()) >= nodes:
-            raise CorruptData("forest: a node has more children than there are nodes")
+        if not 0 <= int(self.n_children.min()) <= int(self.n_children.max()) < nodes:
+            raise CorruptData("forest: a node has more children than there are nodes, or fewer than none")
         for trees, part in iter_blocks(self.offsets):  # to limit memory
             offsets, counts = self.offsets[trees.start : trees.stop + 1] - part.start, self.n_children[part]
             children = np.add.reduceat(counts, offsets[:-1], dtype=np.int64)
