@@ -59,4 +59,6 @@ def test_engine_system_digest_depends_on_network_and_weights(engine, monkeypatch
     paper = EngineSystem(folder="paper", device="cpu")
     monkeypatch.setattr(features, "WEIGHTS", features.WEIGHTS | {"form": 0.7})
     other = EngineSystem(device="cpu")
-    assert len({one.learned_from for one in (engine, paper, other)}) == 3
+    monkeypatch.setattr(features, "SAME_STATEMENT", 0.25)
+    same = EngineSystem(device="cpu")
+    assert len({one.learned_from for one in (engine, paper, other, same)}) == 4

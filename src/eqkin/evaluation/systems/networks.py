@@ -125,7 +125,8 @@ class EngineSystem(System):
     def __init__(self, folder: Path | str | None = None, *, device: str = "auto") -> None:
         self.vector: NetworkSystem = NetworkSystem("eqkin-vector", "eqkin, vector alone", folder, device=device)
         self.vector.tuned_on = self.tuned_on
-        facts = [sha256(idf.BUNDLED_FREQUENCIES.read_bytes()).hexdigest(), features.WEIGHTS]
+        frequencies = sha256(idf.BUNDLED_FREQUENCIES.read_bytes()).hexdigest()
+        facts = [frequencies, features.WEIGHTS, features.SAME_STATEMENT]
         self.learned_from: str = f"{self.vector.learned_from}, ranking {compute_digest(facts)}"
 
     def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Float32s:
