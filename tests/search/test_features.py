@@ -1,5 +1,6 @@
 """Similarities of formulas to a query, and the relevance they add up to."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,7 @@ from eqkin.search.features import (
     weight_similarities,
 )
 from eqkin.trees.idf import DocumentFrequencies, decode_norms, encode_norms, find_groups
+from eqkin.trees.operators import FORM_KINDS, share_form
 from eqkin.trees.terms import extract_terms
 
 QUERY = r"x^2 + y^2 = \frac{a}{x + y}"
@@ -153,3 +155,16 @@ def test_relevance_of_no_formulas_and_of_a_blank_query(forest, relate):
 def test_formula_solved_for_another_letter_is_more_relevant_than_one_that_looks_alike(relate):
     solved, alike = relate("V = k n", r"\frac{V}{n} = k", "V = Z I")
     assert solved > alike
+
+
+def test_formulas_that_cannot_be_parsed_do_not_say_the_same():
+    zeros = np.zeros((1, len(FORM_KINDS)), np.uint32)  # the forms of what takes too long to parse
+    assert not share_form(zeros, zeros).any()
+
+
+def test_query_that_cannot_be_parsed_favours_no_formula(forest):
+    query, other = (extract_features(forest(formula)) for formula in (QUERY, OTHER))
+    zeros = np.zeros_like(query.forms)
+    unparsed = [replace(features, forms=zeros) for features in (query, other)]
+    cosines = np.full(1, 0.5, np.float32)
+    assert compute_relevance(*unparsed, cosines) == pytest.approx(compute_relevance(query, other, cosines))

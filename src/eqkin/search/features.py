@@ -226,5 +226,6 @@ def weight_similarities(
 
 def favour_same_statements(relevance: Floats, query: FormulaFeatures, forms: Codes) -> Floats:
     """Raise the relevance of formulas, given their forms, that say the same as the first one of `query`."""
-    same = (forms[:, _SAME_KINDS] == query.forms[0, _SAME_KINDS]).any(axis=1)
+    form = query.forms[0, _SAME_KINDS]
+    same = ((forms[:, _SAME_KINDS] == form) & (form != 0)).any(axis=1)  # 0: it could not be parsed
     return np.where(same, relevance + SAME_STATEMENT * (1 - relevance), relevance).astype(np.float32)

@@ -198,12 +198,14 @@ def share_form(
 ) -> npt.NDArray[np.bool_]:
     """Return which statements say the same as one: in the same names, consistently renamed, or with terms moved.
 
+    Statements that could not be parsed have zeros as forms, and say the same as none.
+
     Args:
         forms: Hashes of statements (n, FORM_KINDS).
         form: Hashes of one, (1, FORM_KINDS).
         kinds: The first so many `FORM_KINDS` are compared.
     """
-    same: npt.NDArray[np.bool_] = (forms[:, :kinds] == form[:, :kinds]).any(axis=1)
+    same: npt.NDArray[np.bool_] = ((forms[:, :kinds] == form[:, :kinds]) & (form[:, :kinds] != 0)).any(axis=1)
     return same
 
 
