@@ -118,7 +118,7 @@ def test_missing_library_is_named_with_its_extra():
         "from eqkin.evaluation.systems.registry import make_systems\n"
         "from tests.evaluation.formulas import formulas\n"
         "from eqkin.errors import BadInput\n"
-        "try: make_systems(['tree-pairs'])[0].encode(formulas('x'))\n"
+        "try: make_systems(['tree-pairs'])[0].rank(formulas('x'), formulas('x'))\n"
         "except BadInput as error: assert \"pip install 'eqkin[eval]'\" in str(error), error\n"
         "else: raise SystemExit('not noticed')\n"
     )

@@ -249,7 +249,7 @@ def test_snapshot_returns_trees_vectors_and_refs_as_they_were(snapshot, engine):
         ours, theirs = snapshot.get_trees(keys), library.get_trees(expected)
         assert all(to_node(ours, at) == to_node(theirs, at) for at in range(len(keys)))
         for ref in snapshot.get_refs(keys.tolist()).values():
-            assert replace(ref, key=0) == replace(refs[trees[ref.name]], key=0)
+            assert ref._replace(key=0) == refs[trees[ref.name]]._replace(key=0)
 
 
 def test_search_vectors_returns_existing_hits_best_first(snapshot, encoder):

@@ -29,7 +29,7 @@ def test_recipe_eqkin_has_a_mix_network_and_three_losses():
     assert (recipe.name, recipe.loss, recipe.masking, recipe.renamed, recipe.transpositions) == (
         "eqkin", "kin", 0.15, 0.1, 120.0,
     )  # fmt: skip
-    assert (recipe.triplets, recipe.rewritten) == (15_000_000, 90_000)
+    assert (recipe.triplets, recipe.rewritten) == (30_000_000, 90_000)
     assert (recipe.batch, recipe.learning_rate, recipe.warm_up, recipe.schedule) == (1024, 1e-3, 100, "cosine")
     assert (recipe.weight_decay, recipe.balance, recipe.averaged) == (0.01, 0.5, 0.4)
     weights = recipe.structure_weight, recipe.context_weight, recipe.words_weight

@@ -122,7 +122,7 @@ class TripletSampler:
         self._streams = {name: RandomStream(seed, name) for name in names}
 
     def _put_on_device(self, array: npt.NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+        return torch.from_numpy(np.array(array)).to(self.device)  # a copy: arrays of a file cannot be written
 
     def draw(self, steps: Tensor, batch: int) -> Triplets:
         """Draw the triplets of some steps, given as a column of step numbers."""

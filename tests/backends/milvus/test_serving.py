@@ -36,7 +36,7 @@ def test_served_collection_keeps_judgements_in_a_folder_and_closes_its_connectio
     with ServeTarget(milvus=lite.uri, collection=collection, judgements=folder).open_app() as app:
         service = app.state.service
         service.judgements.add(Judgement("record:a#0", True, latex="E"))
-        connection = service.engine.backend.connection
+        connection = service.engine.plain.backend.connection
         assert connection._client
     assert not connection._client
     assert [judgement.equation for judgement in LocalJudgements(folder).list_all()] == ["record:a#0"]
