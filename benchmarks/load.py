@@ -52,6 +52,9 @@ def measure_load(
     """
     if url and milvus:
         raise BadInput("--milvus cannot be used with a URL")
+    count = _TURNS if against else 1
+    length = -(-seconds // count)  # of a turn: locust takes whole seconds
+    seconds = count * length
     report = BenchmarkReport("load", {"clients": clients, "seconds": seconds})
     target = ["--milvus", milvus, "--collection", collection] if milvus else ["--library", str(library)]
     with ExitStack() as stack:
@@ -59,10 +62,10 @@ def measure_load(
         servers = [first, *([find_server(against)] if against else [])]
         turns: list[list[list[dict[str, Any]]]] = [[] for _ in servers]
         used = [0.0] * len(servers)
-        for _ in range(_TURNS if against else 1):
+        for _ in range(count):
             for number, server in enumerate(servers):
                 before = server.get_processor_seconds()
-                turns[number].append(run_clients(server.url, clients, seconds / (_TURNS if against else 1)))
+                turns[number].append(run_clients(server.url, clients, length))
                 used[number] += server.get_processor_seconds() - before
         add_requests(report, turns[0], seconds)
         for server, asked, spent in zip(servers, turns, used, strict=True):
@@ -77,15 +80,15 @@ def measure_load(
     return report
 
 
-def run_clients(url: str, clients: int, seconds: float) -> list[dict[str, Any]]:
+def run_clients(url: str, clients: int, seconds: int) -> list[dict[str, Any]]:
     """Run locust against a server and return all requests: kind, seconds, end (a time stamp), error or ""."""
     setup = prepare_requests(url)
-    log(f"{clients} clients, {seconds:g} seconds")
+    log(f"{clients} clients, {seconds} seconds")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "setup.json").write_bytes(orjson.dumps(setup))
         script = str(Path(__file__).resolve().with_name("locustfile.py"))
         command = [sys.executable, "-m", "locust", "-f", script, "--headless", "--only-summary", "--host", url]
-        command += ["-u", str(clients), "-r", str(clients), "-t", f"{seconds:g}s", "--stop-timeout", "60"]
+        command += ["-u", str(clients), "-r", str(clients), "-t", f"{seconds}s", "--stop-timeout", "60"]
         command += ["--exit-code-on-error", "0"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
         results = Path(folder, "requests.json")

@@ -56,7 +56,7 @@ def moody() -> Iterator[str]:
 
 
 def test_load_counts_answers_and_errors_by_kind(moody: str) -> None:
-    ended = run("load", moody, "--clients", 4, "--seconds", 3)
+    ended = run("load", moody, "--clients", 4, "--seconds", 5)
     assert ended.code == 1
     report = orjson.loads(ended.out)
     facts, rows = report["facts"], report["tables"]["Answers"]
@@ -67,6 +67,21 @@ def test_load_counts_answers_and_errors_by_kind(moody: str) -> None:
     assert facts["answers"] == rows[0]["count"] == sum(row["count"] for row in rows[1:]) > 0
     assert facts["errors"] == sum(facts["errors_by_kind"].values())
     assert abs(facts["answers"] / (facts["answers"] + facts["errors"]) - 0.77) < 0.2  # as locustfile.py mixes them
+
+
+def test_two_servers_are_asked_in_turns_of_whole_seconds(moody: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[tuple[str, int]] = []
+
+    def ask(url: str, clients: int, seconds: int) -> list[dict[str, object]]:
+        turns.append((url, seconds))
+        return [{"kind": "formula", "seconds": 0.5, "end": 1.0, "error": ""}]
+
+    monkeypatch.setattr("benchmarks.load.run_clients", ask)
+    report = run_benchmark("load", moody, "--against", moody.replace("127.0.0.1", "localhost"), "--seconds", 40)
+    assert [seconds for _, seconds in turns] == [14] * 6
+    assert turns[0] == turns[2] != turns[1] == turns[3]
+    assert report["facts"]["seconds"] == 42 and report["facts"]["answers"] == 3
+    assert [row["per_second"] for row in report["tables"]["Servers"]] == [3 / 42, 3 / 42]
 
 
 def test_server_of_this_machine_is_found_by_its_port(moody: str) -> None:
