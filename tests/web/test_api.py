@@ -7,7 +7,7 @@ import threading
 import httpx
 import pytest
 
-from eqkin.api import verify
+from eqkin.api import Library, verify
 from eqkin.library.records import Facets
 from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
@@ -174,6 +174,22 @@ def test_paper_comes_in_parts_and_as_bibtex(client):
     ids = [[e["id"] for section in part["sections"] for e in section["equations"]] for part in (whole, first, second)]
     assert ids[0] == ids[1] + ids[2] and len(ids[1]) == 7
     assert "title = {{Probability}}" in client.get("/api/bibtex/atlas:probability").text
+
+
+def test_page_of_a_paper_opens_at_the_display_of_a_row(tmp_path, encoder):
+    note = tmp_path / "note.tex"
+    rows = r"\begin{align} p &= q^2 \\ r &= s^3 + t \end{align}"
+    note.write_text(r"\documentclass{article}\begin{document}\section{A}$$x = y$$" + rows + r"\end{document}")
+    with Library.open(tmp_path / "library", create=True) as library:
+        library.add(note, formulas="rows")
+        library.open_engine()  # makes the index
+    folder = tmp_path / "library"
+    with SearchEngine(folder, encoder) as engine, make_client(engine, folder) as client:
+        row = client.get("/api/search", params={"q": "r = s^3 + t", "k": 1}).json()["hits"][0]["equation"]
+        at, display = (int(row[name].rpartition("#")[2]) + 1 for name in ("id", "whole"))
+        page = client.get("/paper", params={"key": row["paper"]["key"], "at": at}).text
+        assert f'id="eq-{at}"' in page and f'class="hit here" id="eq-{display}"' in page
+        assert "hit here" not in client.get("/paper", params={"key": row["paper"]["key"], "at": 10_000}).text
 
 
 def test_map_places_equations_on_a_plane(client):

@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import date
 from functools import cache
 from itertools import count
@@ -32,6 +33,7 @@ from eqkin.search.local import LocalSnapshot
 from eqkin.search.results import BAND_TITLES, HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
 from eqkin.web.api import find_for_draft, refuse_if_read_only
 from eqkin.web.errors import WebError, find_or_404
+from eqkin.web.keys import PublicEngine
 from eqkin.web.models import PageSearch, ReadParams, Text
 from eqkin.web.service import ServerSettings, ServerState, State
 
@@ -222,6 +224,8 @@ async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)], a
         except BadInput:  # it has no equations to compare
             related = []
         places = _find_displays(page)
+        if at and at not in places:
+            places |= _find_hidden(server.engine, page, at)
         numbers = list(dict.fromkeys(places.values()))  # of the displays
         here = places.get(at or 0, 0)
         start = numbers.index(here) if here else 0
@@ -247,6 +251,16 @@ async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)], a
         )
 
     return HTMLResponse(await server.queue.run(work))
+
+
+def _find_hidden(engine: PublicEngine, page: PaperPage, at: int) -> dict[int, int]:
+    """Return the display where a row or an inline formula is shown, which the page of a library does not list."""
+    try:
+        equation = engine.get_equation(f"{page.paper.key}#{at - 1}")
+    except BadInput:
+        return {}
+    around = next((each for heading, each in page.sections if heading == equation.section), ())
+    return _find_displays(replace(page, sections=((equation.section, (*around, equation)),)))
 
 
 def _find_displays(page: PaperPage) -> dict[int, int]:
