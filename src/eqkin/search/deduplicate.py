@@ -29,7 +29,7 @@ def put_same_first(query: QueryFeatures, ranked: Sequence[Candidate], candidates
     In another notation, it may have a lower score than a formula that only looks like the query.
     """
     operators = candidates.operators
-    same = share_form(operators.formula_forms, query.operators.forms[:1], kinds=1)
+    same = share_form(operators.formula_forms, query.operators.forms[:1], kinds=["canonical"])
     return sorted(ranked, key=lambda candidate: not same[candidate.row])
 
 

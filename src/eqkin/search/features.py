@@ -39,7 +39,7 @@ from eqkin.trees.operator_terms import (
     extract_query_terms,
     extract_structure_terms,
 )
-from eqkin.trees.operators import FORM_KINDS, OperatorForest
+from eqkin.trees.operators import OperatorForest, share_form
 from eqkin.trees.terms import INDEXED_FAMILIES, Terms, extract_terms
 
 WEIGHTS = {
@@ -56,7 +56,7 @@ WEIGHTS = {
     "outline anytree": 0.3,
 }
 SAME_STATEMENT = 0.5  # of the distance to 1 that a formula comes nearer if it says the same as the query
-_SAME_KINDS = [FORM_KINDS.index("canonical"), FORM_KINDS.index("weak")]  # forms in which letters keep their names
+_SAME_KINDS = ("canonical", "weak")  # forms in which letters keep their names
 _LENGTH_PIVOT = 0.35  # how much a formula's size counts against it: 0 not at all, 0.5 as in a cosine
 _EPSILON = np.float32(1e-9)
 
@@ -226,6 +226,5 @@ def weight_similarities(
 
 def favour_same_statements(relevance: Floats, query: FormulaFeatures, forms: Codes) -> Floats:
     """Raise the relevance of formulas, given their forms, that say the same as the first one of `query`."""
-    form = query.forms[0, _SAME_KINDS]
-    same = ((forms[:, _SAME_KINDS] == form) & (form != 0)).any(axis=1)  # 0: it could not be parsed
+    same = share_form(forms, query.forms[:1], _SAME_KINDS)
     return np.where(same, relevance + SAME_STATEMENT * (1 - relevance), relevance).astype(np.float32)

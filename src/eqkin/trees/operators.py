@@ -194,7 +194,7 @@ class OperatorForest:
 
 
 def share_form(
-    forms: npt.NDArray[np.uint32], form: npt.NDArray[np.uint32], kinds: int = len(SAME_FORM_KINDS)
+    forms: npt.NDArray[np.uint32], form: npt.NDArray[np.uint32], kinds: Sequence[str] = SAME_FORM_KINDS
 ) -> npt.NDArray[np.bool_]:
     """Return which statements say the same as one: in the same names, consistently renamed, or with terms moved.
 
@@ -203,9 +203,10 @@ def share_form(
     Args:
         forms: Hashes of statements (n, FORM_KINDS).
         form: Hashes of one, (1, FORM_KINDS).
-        kinds: The first so many `FORM_KINDS` are compared.
+        kinds: Those of `FORM_KINDS` that are compared.
     """
-    same: npt.NDArray[np.bool_] = ((forms[:, :kinds] == form[:, :kinds]) & (form[:, :kinds] != 0)).any(axis=1)
+    columns = [FORM_KINDS.index(kind) for kind in kinds]
+    same: npt.NDArray[np.bool_] = ((forms[:, columns] == form[:, columns]) & (form[:, columns] != 0)).any(axis=1)
     return same
 
 

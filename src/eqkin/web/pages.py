@@ -225,7 +225,7 @@ async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)], a
             related = []
         places = _find_displays(page)
         if at and at not in places:
-            places |= _find_hidden(server.engine, page, at)
+            places |= _find_display_of(server.engine, page, at)
         numbers = list(dict.fromkeys(places.values()))  # of the displays
         here = places.get(at or 0, 0)
         start = numbers.index(here) if here else 0
@@ -253,7 +253,7 @@ async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)], a
     return HTMLResponse(await server.queue.run(work))
 
 
-def _find_hidden(engine: PublicEngine, page: PaperPage, at: int) -> dict[int, int]:
+def _find_display_of(engine: PublicEngine, page: PaperPage, at: int) -> dict[int, int]:
     """Return the display where a row or an inline formula is shown, which the page of a library does not list."""
     try:
         equation = engine.get_equation(f"{page.paper.key}#{at - 1}")
