@@ -24,7 +24,8 @@ SAME = {
     "fraction": [r"\frac{a}{b}", r"a/b", r"a b^{-1}", r"{a \over b}", r"\frac1b a"],
     "fraction of fractions": [r"\frac{a}{b/c}", r"\frac{ac}{b}", r"ac/b"],
     "root": [r"\sqrt{x+1}", r"(x+1)^{1/2}", r"(x+1)^{\frac12}", r"\sqrt[2]{x+1}"],
-    "exponential": [r"e^{-x}", r"\exp(-x)", r"\mathrm{e}^{-x}", r"\exp{(-x)}", r"\exp\left[-x\right]"],
+    "exponential": [r"e^{-x}", r"\exp(-x)", r"\mathrm{e}^{-x}", r"\exp{(-x)}", r"\exp\left[-x\right]", r"\exp\{-x\}"],
+    "braces as brackets": [r"\frac12 \{a + b\}^2", r"\frac12 (a + b)^2"],
     "transpose": [r"X^T X", r"X^\top X", r"X^{\mathsf T} X", r"X'X", r"\mathbf{X}^\intercal \mathbf{X}"],
     "derivative in time": [
         r"\frac{du}{dt}", r"\frac{\partial u}{\partial t}", r"\partial_t u", r"\dot u", r"u_t", r"\frac{d}{dt}u",
@@ -46,9 +47,9 @@ SAME = {
     "adjoint of a matrix": [r"V^* U", r"V^\dagger U", r"V^{\mathsf H} U"],
     "sequence": [r"x[n]", r"x(n)"],
     "binomial": [r"\binom nk", r"{n \choose k}", r"\begin{pmatrix} n \\ k \end{pmatrix}", r"C_n^k"],
-    "expectation": [r"\mathbb{E}[X]", r"E[X]", r"\operatorname{E}(X)", r"\mathrm{E}[X]", r"\langle X \rangle", r"E(X)"],
+    "expectation": [r"\mathbb{E}[X]", r"E[X]", r"\operatorname{E}(X)", r"\mathrm{E}[X]", r"\langle X \rangle", r"E\{X\}"],
     "probability": [
-        r"P(A\mid B)", r"\Pr(A|B)", r"\mathbb{P}(A|B)", r"\mathrm{P}(A \,|\, B)", r"P\left(A \middle| B\right)",
+        r"P(A\mid B)", r"\Pr(A|B)", r"P\{A|B\}", r"\mathbb{P}(A|B)", r"\mathrm{P}(A \,|\, B)", r"P\left(A \middle| B\right)",
     ],
     "logarithm": [r"\ln x", r"\log x", r"\log(x)", r"\ln\left(x\right)"],
     "definition": [r"a = b", r"a := b", r"a \equiv b", r"a \triangleq b", r"a \coloneqq b", r"b = a"],
@@ -156,6 +157,7 @@ PARSED = {
     r"\sin^2 x": ["pow", ["f:sin", "v:x"], "n:2"],
     r"\nabla \times B": ["curl", "v:B"],
     r"\{1, 2\}": ["set", "n:1", "n:2"],
+    r"\inf \{t: t > 0\}": ["inf", ["set", ["colon", "v:t", ["<", "n:0", "v:t"]]]],
     r"y = x, \quad x > 0": ["with", ["=", "v:y", "v:x"], ["<", "n:0", "v:x"]],
     r"f(x) = \begin{cases} x & x > 0 \\ 0 & \text{otherwise} \end{cases}": [
         "=",

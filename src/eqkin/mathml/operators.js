@@ -369,7 +369,9 @@ class OperatorParser {
       case "()": return list ? branch("tuple", node.children, at) : group(node);
       case "[]": return list ? branch(node.children.length === 2 ? "commutator" : "tuple", node.children, at) : group(node);
       case "[)": case "(]": return list ? branch("interval", node.children, at) : node;
-      case "{}": return node.label === "empty" ? node : branch("set", listOf(node, "list"), at);
+      case "{}": // braces around a sum are brackets
+        if (node.label === "+") return group(node);
+        return node.label === "empty" ? node : branch("set", listOf(node, "list"), at);
       case "⟨⟩": return list ? branch("inner", node.children, at) : branch("mean", [node], at);
       default:
         if (FENCES.has(pair)) return branch(FENCES.get(pair), [node], at);
@@ -649,18 +651,21 @@ class OperatorParser {
 
   // Whether a letter in front of a bracket is a function of it rather than a factor.
   isApplied(item, group) {
-    if (item.bracket || (group.bracket !== "(" && group.bracket !== "[")) return false;
+    if (item.bracket || (group.bracket !== "(" && group.bracket !== "[" && group.bracket !== "{")) return false;
     const { node } = item, base = node.is(DECORATED) ? node.children[0] : node;
     if (base.label === "fn" || node.label === "D") return true;
     if (base.label !== "v") return false;
     const letter = base.text[0];
     if (base.text.length > 3 && /_.*[α-ω]{2}/u.test(base.text)) return false; // a component of a tensor
+    if (group.bracket === "{") return "EP".includes(letter);
     if (group.bracket === "[") return "EPV".includes(letter) || (group.node.label === "v" && base === node);
     if (group.node.is(ARGUMENT) || isNumber(group.node, "0")) return true;
     return USUAL_FUNCTIONS.has(letter) && (node.label !== "pow" || node.children[1].label === "n" || node.children[1].label === "neg"); // f^2(x+1)
   }
 
   applyFunction(name, argument, at) {
+    const inner = argument.label === "set" && argument.children.length === 1 ? argument.children[0].label : "";
+    if (inner && inner !== "colon" && (inner !== "given" || name.label === "v")) [argument] = argument.children; // \exp\{-x\}, P\{A|B\}
     const list = argument.is(PAIR) ? argument.children : argument.label === "empty" ? [] : [argument];
     if (name.label === "prime") name = branch("D", [name.children[0], leaf("any", "", at)], at);
     if (name.label === "D") { // f'(x): the derivative of f(x), by x if that is a variable
