@@ -47,9 +47,9 @@ SAME = {
     "adjoint of a matrix": [r"V^* U", r"V^\dagger U", r"V^{\mathsf H} U"],
     "sequence": [r"x[n]", r"x(n)"],
     "binomial": [r"\binom nk", r"{n \choose k}", r"\begin{pmatrix} n \\ k \end{pmatrix}", r"C_n^k"],
-    "expectation": [r"\mathbb{E}[X]", r"E[X]", r"\operatorname{E}(X)", r"\mathrm{E}[X]", r"\langle X \rangle", r"E\{X\}"],
+    "expectation": [r"\mathbb{E}[X]", r"E[X]", r"\operatorname{E}(X)", r"\mathrm{E}[X]", r"E\{X\}", r"E(X)"],
     "probability": [
-        r"P(A\mid B)", r"\Pr(A|B)", r"P\{A|B\}", r"\mathbb{P}(A|B)", r"\mathrm{P}(A \,|\, B)", r"P\left(A \middle| B\right)",
+        r"P(A\mid B)", r"\Pr(A|B)", r"P\{A|B\}", r"\mathbb{P}(A \,|\, B)", r"P\left(A \middle| B\right)",
     ],
     "logarithm": [r"\ln x", r"\log x", r"\log(x)", r"\ln\left(x\right)"],
     "definition": [r"a = b", r"a := b", r"a \equiv b", r"a \triangleq b", r"a \coloneqq b", r"b = a"],
