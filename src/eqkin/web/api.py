@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, File, Form, Query, UploadFile
 from fastapi.openapi.utils import get_openapi
@@ -44,28 +44,28 @@ from eqkin.web.models import (
     StrictSearch,
     Text,
 )
-from eqkin.web.service import JsonResponse, ServerState, State
+from eqkin.web.service import JsonResponse, ModelRoute, ServerState, State
 
 
 async def refuse_unknown_parameters(request: Request) -> None:
     """Refuse parameters that the route does not have, so that a misspelt one is noticed."""
     if not request.query_params:
         return
-    path = request.scope["route"].path_format
-    operation = _describe_routes()["paths"].get(path, {}).get(request.method.lower(), {})
-    known = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
+    known = _list_parameters(request.scope["route"].path_format, request.method.lower())
     if unknown := sorted(set(request.query_params) - known):
         choices = f"; it has {', '.join(sorted(known))}" if known else ""
         raise WebError(400, "bad_request", f"{unknown[0][:40]}: there is no such parameter here{choices}")
 
 
 @cache
-def _describe_routes() -> dict[str, Any]:
-    return get_openapi(title="eqkin", version="", routes=router.routes)
+def _list_parameters(path: str, method: str) -> frozenset[str]:
+    operation = get_openapi(title="eqkin", version="", routes=router.routes)["paths"].get(path, {}).get(method, {})
+    return frozenset(each["name"] for each in operation.get("parameters", ()) if each["in"] == "query")
 
 
 _PROBLEM = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}}
 router = APIRouter(
+    route_class=ModelRoute,
     dependencies=[Depends(refuse_unknown_parameters)],
     responses={
         "4XX": {"description": "The request is wrong, or something does not exist."} | _PROBLEM,

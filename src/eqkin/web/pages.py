@@ -35,9 +35,9 @@ from eqkin.web.api import find_for_draft, refuse_if_read_only
 from eqkin.web.errors import WebError, find_or_404
 from eqkin.web.keys import PublicEngine
 from eqkin.web.models import PageSearch, ReadParams, Text
-from eqkin.web.service import ServerSettings, ServerState, State
+from eqkin.web.service import ModelRoute, ServerSettings, ServerState, State
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=ModelRoute)
 EXAMPLES = (  # kind of input, what is typed
     ("LaTeX", r"P(A|B) = \frac{P(B|A) P(A)}{P(B)}"),
     ("Unicode", "iħ ∂ψ/∂t = Hψ"),
