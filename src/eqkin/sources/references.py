@@ -147,7 +147,6 @@ def read_pdf_reference(path: str) -> Reference:
     return Reference(
         title="" if _PLACEHOLDER_TITLE.search(title) else title or Path(name).stem,
         authors=tuple(author for author in authors if author),
-        year=find_year(about.get("/CreationDate", "")),
         arxiv_id=parse_file_name(os.path.basename(path)) or _find_id(stamp[0] if stamp else "", *about.values()),
         doi=_find_doi(*about.values(), page),
     )

@@ -47,7 +47,6 @@ OPERATOR_ARRAYS: dict[str, tuple[str, list[int]]] = {
     "origins": ("U8", [-1]),
     "origin_ends": ("U32", [-1]),
 }
-_LEADING_BITS = 4  # of a label's number, which its symbol says
 _LEAF, _OPERATOR = ".", "("
 _GROUP_TREES = 16  # whose origins are compressed together
 _CACHED_GROUPS = 64
@@ -226,8 +225,9 @@ def _encode_labels(label: Integers, forest: OperatorForest) -> dict[str, npt.NDA
     nodes = np.arange(len(label))
     known = np.minimum(label[parent], kernels.KNOWN_PARENTS)
     context = np.where(parent == nodes, 0, 1 + 2 * known + (parent == nodes - 1))
-    bits = np.maximum(np.frexp(label)[1].astype(np.int64) - _LEADING_BITS, 0)  # that do not belong to the symbol
-    symbol = (label >> bits) - (1 << _LEADING_BITS - 1) + (bits - 3 << _LEADING_BITS - 1) + kernels.FIRST_LABELS
+    bits = np.maximum(np.frexp(label)[1].astype(np.int64) - kernels.LEADING_BITS, 0)  # that do not belong to the symbol
+    shift = kernels.LEADING_BITS - 1
+    symbol = (label >> bits) - (1 << shift) + (bits - 3 << shift) + kernels.FIRST_LABELS
     bits[label < kernels.FIRST_LABELS] = 0
     symbol = np.where(label < kernels.FIRST_LABELS, label, symbol)
     counts = np.zeros((kernels.LABEL_CONTEXTS, kernels.LABEL_SYMBOLS), np.int64)
