@@ -10,7 +10,7 @@ from eqkin.search.results import EquationRecord, Hit, PaperRecord, Results
 from eqkin.trees.mathml import to_mathml
 from eqkin.web.models import PageSearch
 from eqkin.web.pages import create_environment, prepare_results
-from eqkin.web.service import ServerSettings
+from eqkin.web.settings import ServerSettings
 
 PAPER = PaperRecord("paper", "A title", (), None, (), "")
 

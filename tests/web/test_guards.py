@@ -12,7 +12,7 @@ from eqkin.limits import LIMITS
 from eqkin.web.app import create_app
 from eqkin.web.guards import RateLimiter
 from eqkin.web.server import HttpProtocol, LogFormatter, ServeTarget, Supervisor, make_config, open_listener
-from eqkin.web.service import ServerSettings
+from eqkin.web.settings import ServerSettings
 from tests.web.conftest import Running, make_client
 
 TOKEN = "a-long-secret"

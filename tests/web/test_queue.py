@@ -19,7 +19,8 @@ from eqkin.search.reader import ReadQuery
 from eqkin.web.app import create_app
 from eqkin.web.errors import WebError
 from eqkin.web.server import ServeTarget, open_listener
-from eqkin.web.service import LoadBoard, WorkQueue
+from eqkin.web.service import WorkQueue
+from eqkin.web.settings import LoadBoard
 from tests.web.conftest import Running
 
 

@@ -21,7 +21,7 @@ from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
     from eqkin.web.server import ServeTarget
-    from eqkin.web.service import ServerSettings
+    from eqkin.web.settings import ServerSettings
 
 Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
@@ -128,7 +128,7 @@ def serve(
         proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; proxy_next_upstream error timeout http_503; } }
     """
     from eqkin.web.server import ServeTarget
-    from eqkin.web.service import LOOPBACK_HOSTS, ServerSettings
+    from eqkin.web.settings import LOOPBACK_HOSTS, ServerSettings
 
     local = host in ("127.0.0.1", "localhost", "::1")
     token = _read_token(token, token_file)

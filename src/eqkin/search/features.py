@@ -113,7 +113,7 @@ class QueryTerms:
     """The terms of one formula, to be counted in formulas of which nothing but operator trees is known."""
 
     features: FormulaFeatures
-    known: npt.NDArray[np.bool_]  # see `extract_query_terms`
+    known: npt.NDArray[np.uint8]  # see `extract_query_terms`
 
     @property
     def indexed(self) -> Codes:

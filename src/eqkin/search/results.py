@@ -125,7 +125,7 @@ def check_offset(offset: int, k: int) -> int:
     return int(offset)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Pairing:
     """A part of the query and the matching part of a hit: nodes of their trees, in breadth-first order."""
 

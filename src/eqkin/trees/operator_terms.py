@@ -40,6 +40,7 @@ FORM_FAMILY = FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index("form")
 _KNOWN_HASHES = 1 << 16  # by the last bits of a hash, most terms that a query does not have are told apart
 
 Mask = npt.NDArray[np.bool_]
+PackedMask = npt.NDArray[np.uint8]  # an eighth of the memory: many queries are kept
 
 
 def extract_operator_terms(forest: OperatorForest) -> Terms:
@@ -52,7 +53,7 @@ def extract_structure_terms(forest: OperatorForest) -> Terms:
     return _extract(forest, outlines=True)[0]
 
 
-def extract_query_terms(query: OperatorForest) -> tuple[Terms, Mask]:
+def extract_query_terms(query: OperatorForest) -> tuple[Terms, PackedMask]:
     """Return the terms of each tree and of its outline, and the last bits of the hashes of paths and subtrees.
 
     `count_terms_of_query` counts these terms in other trees.
@@ -60,7 +61,7 @@ def extract_query_terms(query: OperatorForest) -> tuple[Terms, Mask]:
     return _extract(query, outlines=True)
 
 
-def count_terms_of_query(forest: OperatorForest, codes: npt.NDArray[np.uint32], known: Mask) -> Integers:
+def count_terms_of_query(forest: OperatorForest, codes: npt.NDArray[np.uint32], known: PackedMask) -> Integers:
     """Count terms in each tree of a forest: (trees, terms).
 
     Args:
@@ -70,15 +71,16 @@ def count_terms_of_query(forest: OperatorForest, codes: npt.NDArray[np.uint32], 
     """
     from eqkin.trees.kernels import count_keys
 
-    counts: Integers = count_keys(_hash_terms(forest, known, outlines=True, learn=False), codes, len(forest))
+    mask = np.unpackbits(known).view(bool)
+    counts: Integers = count_keys(_hash_terms(forest, mask, outlines=True, learn=False), codes, len(forest))
     return counts
 
 
-def _extract(forest: OperatorForest, *, outlines: bool) -> tuple[Terms, Mask]:
+def _extract(forest: OperatorForest, *, outlines: bool) -> tuple[Terms, PackedMask]:
     known = np.zeros(_KNOWN_HASHES, bool)
     keys = _hash_terms(forest, known, outlines=outlines, learn=True)
     tree, code, family, count = count_terms(np.concatenate((keys, np.unique(_list_forms(forest)))))
-    return Terms(accumulate(np.bincount(tree, minlength=len(forest))), code, family, count), known
+    return Terms(accumulate(np.bincount(tree, minlength=len(forest))), code, family, count), np.packbits(known)
 
 
 def _hash_terms(forest: OperatorForest, known: Mask, *, outlines: bool, learn: bool) -> Codes:

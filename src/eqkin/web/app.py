@@ -24,7 +24,8 @@ from eqkin.web import api, pages
 from eqkin.web.errors import handle_error
 from eqkin.web.guards import SecurityMiddleware
 from eqkin.web.keys import PublicEngine
-from eqkin.web.service import LOOPBACK, LoadBoard, ServerSettings, ServerState, WorkQueue
+from eqkin.web.service import ServerState, WorkQueue
+from eqkin.web.settings import LOOPBACK, LoadBoard, ServerSettings
 
 _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "DELETE"], "allow_headers": ["Authorization"], "max_age": 3600,

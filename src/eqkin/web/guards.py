@@ -18,7 +18,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eqkin.limits import Limits
 from eqkin.web.errors import WebError, handle_error
-from eqkin.web.service import WAIT_FOR_DISCONNECT, LoadBoard, ServerSettings
+from eqkin.web.service import WAIT_FOR_DISCONNECT
+from eqkin.web.settings import LoadBoard, ServerSettings
 
 UPLOAD_PATHS = ("/api/similar-papers", "/draft")  # a draft is larger than other bodies
 _OPEN_PATHS = ("/healthz", "/robots.txt")  # for anyone, as often as they like

@@ -13,26 +13,28 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import h11
 import uvicorn
-from fastapi import FastAPI
 from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors.multiprocess import Multiprocess
 
-from eqkin.api import Library
 from eqkin.errors import BadInput, EqkinError, strip_control_chars
-from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import LIMITS
-from eqkin.search.engine import SearchEngine
-from eqkin.web.app import create_app
-from eqkin.web.service import LoadBoard, ServerSettings
+from eqkin.web.settings import LoadBoard, ServerSettings
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from eqkin.search.engine import SearchEngine
 
 SHUTDOWN_SECONDS = 3  # for running requests when the server stops
 _BACKLOG = 512  # connections waiting to be accepted
@@ -97,6 +99,9 @@ class ServeTarget:
         Raises:
             EqkinError: It cannot be opened.
         """
+        from eqkin.api import Library  # a supervisor needs none of these, which take 100 MB
+        from eqkin.search.engine import SearchEngine
+
         with ExitStack() as stack:
             if self.library and prepare:
                 yield stack.enter_context(Library.open(self.library)).open_engine()
@@ -113,6 +118,9 @@ class ServeTarget:
     @contextmanager
     def open_app(self, *, prepare: bool = False) -> Iterator[FastAPI]:
         """Open the application until the context ends; see `open_engine`."""
+        from eqkin.library.judgements import LocalJudgements
+        from eqkin.web.app import create_app
+
         folder = self.library or self.judgements or Path()
         with self.open_engine(prepare=prepare) as engine:
             with suppress(OSError):  # then judgements are refused, and searches answered
@@ -121,6 +129,11 @@ class ServeTarget:
                 for query in _FIRST_QUERIES:
                     engine.search(query, k=10, explain=True)
             yield create_app(engine, LocalJudgements(folder), self.settings, board=self.board)
+
+    def prepare(self) -> None:
+        """Bring a library's index up to date; raises `EqkinError` if it cannot be opened."""
+        with self.open_engine(prepare=True):
+            pass
 
     def __call__(self) -> FastAPI:
         """Open the application in a process of its own, until that ends: uvicorn's factory."""
@@ -289,8 +302,15 @@ def run_server(target: ServeTarget, listener: socket.socket, ready: Callable[[],
     workers = target.settings.processes
     with suppress(KeyboardInterrupt), ExitStack() as stack:  # the usual way to stop
         if workers > 1:
-            with target.open_engine(prepare=True):  # what cannot be opened is an error before processes are started
-                pass
+            # what cannot be opened is an error before processes are started; the memory it takes is freed
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+                try:
+                    pool.submit(target.prepare).result()
+                except BrokenProcessPool as error:
+                    raise EqkinError(
+                        f"{target}: the process that opens it was killed; is there enough memory?"
+                    ) from error
+            os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # of the processes: each thread would keep memory of its own
             if sys.platform != "win32":  # where a process cannot ask whether another one runs
                 target = replace(target, board=LoadBoard(workers))
             Supervisor(make_config(target, listener, workers, target.settings.proxies), listener, ready).run()

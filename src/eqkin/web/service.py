@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
 from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -24,11 +22,9 @@ from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import CancelScope, Limits
 from eqkin.web.errors import make_busy_error
 from eqkin.web.keys import PublicEngine
+from eqkin.web.settings import LoadBoard, ServerSettings
 
 T = TypeVar("T")
-_UNEQUAL_REQUESTS = 3  # more than another process has
-_LOCK_SECONDS = 5.0
-LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
 async def wait_forever() -> None:
@@ -39,51 +35,6 @@ async def wait_forever() -> None:
 WAIT_FOR_DISCONNECT: ContextVar[Callable[[], Coroutine[Any, Any, None]]] = ContextVar(
     "wait_for_disconnect", default=wait_forever
 )  # returns when the client of the current request has gone
-
-
-class LoadBoard:
-    """The number of requests that each process of a server has, in memory that they share.
-
-    A connection stays with the process that accepted it, and chance gives one process more of them than another. A
-    process that has more requests closes connections with its answers, until the clients that connect again have made
-    the numbers equal.
-    """
-
-    def __init__(self, processes: int) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._lock = context.Lock()
-        self._pids, self._counts = context.RawArray("q", processes), context.RawArray("q", processes)
-        self._own = -1  # the place of this process; -1: none
-
-    def join(self) -> None:
-        """Take a free place, or that of a process that has ended."""
-        locked = self._lock.acquire(timeout=_LOCK_SECONDS)  # in vain if a process was killed here
-        self._own = next((place for place, pid in enumerate(self._pids) if not pid or not _is_running(pid)), -1)
-        if self._own >= 0:
-            self._pids[self._own], self._counts[self._own] = os.getpid(), 0
-        if locked:
-            self._lock.release()
-
-    def write(self, count: int) -> None:
-        """Say how many requests this process has."""
-        if self._own >= 0:
-            self._counts[self._own] = count
-
-    @property
-    def has_too_many(self) -> bool:
-        """True if another process has clearly fewer requests than this one."""
-        known = [count for pid, count in zip(self._pids, self._counts, strict=True) if pid]
-        return self._own >= 0 and self._counts[self._own] > min(known, default=0) + _UNEQUAL_REQUESTS
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
 
 
 class WorkQueue:
@@ -132,25 +83,6 @@ class WorkQueue:
         self.under_way += change
         if self.board is not None:
             self.board.write(self.under_way)
-
-
-@dataclass(frozen=True)
-class ServerSettings:
-    """Who may reach a server, and under which names."""
-
-    hosts: tuple[str, ...] = LOOPBACK_HOSTS  # host names that requests may use; empty: any
-    any_address: bool = False  # requests may also use an IP address as the host
-    root_path: str = ""  # path under which a proxy shows the server, as in "/eqkin"
-    cors: tuple[str, ...] = ()  # origins whose scripts may use the HTTP interface; "*": any
-    frames: tuple[str, ...] = ()  # origins that may show the page in a frame
-    token: str = ""  # what clients must know
-    rate: int = 0  # requests per minute of one address; 0: any number
-    read_only: bool = False  # refuse judgements and drafts
-    proxies: tuple[str, ...] = ()  # addresses and networks of proxies whose X-Forwarded-For is believed
-    processes: int = 1  # number of server processes
-
-
-LOOPBACK = ServerSettings()  # for this machine only
 
 
 @dataclass
