@@ -17,8 +17,12 @@ if find_spec("sklearn") is None:
     pytest.skip("baselines need scikit-learn: pip install 'eqkin[eval]'", allow_module_level=True)
 
 from eqkin.evaluation.context import SMALL_SCALE
+from eqkin.evaluation.labelled import read_labelled
 from eqkin.trees.idf import DocumentFrequencies
 from reproduce.__main__ import main
+from reproduce.bitmap_cnn import BITMAP_NETWORKS
+from reproduce.keywords import BUNDLED_QUERIES
+from reproduce.sets import NOTATION_FILES
 from tests.cli.running import Ended, eqkin, run_main
 from tests.cli.test_evaluate import judged_folder, labelled_file, rows_of, times
 
@@ -54,11 +58,23 @@ EXPERIMENTS = (
 
 
 @pytest.fixture(scope="module", autouse=True)
-def smallest_scale():
-    """Make `--small` even smaller."""
-    scale = replace(SMALL_SCALE, triplets=120, triples=400, width=16, bitmaps=30, distractors=40, resamples=30)
+def smallest_scale(tmp_path_factory):
+    """Make `--small` even smaller: fewer steps, notations, queries, networks, and images in a batch."""
+    scale = replace(
+        SMALL_SCALE, triplets=120, triples=400, width=16, bitmaps=30, distractors=40, searches=2, resamples=30
+    )
+    folder = tmp_path_factory.mktemp("bundled")
+    for name in (*NOTATION_FILES, BUNDLED_QUERIES.name):
+        entries = orjson.loads(BUNDLED_QUERIES.with_name(name).read_bytes())
+        (folder / name).write_bytes(orjson.dumps(entries[::8] if name == BUNDLED_QUERIES.name else entries[:40]))
+    notations = [read_labelled(folder / name) for name in NOTATION_FILES]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("eqkin.evaluation.context.SMALL_SCALE", scale)
+        patch.setattr("reproduce.sets.read_notations", lambda: notations)
+        patch.setattr("reproduce.keywords.BUNDLED_QUERIES", folder / BUNDLED_QUERIES.name)
+        patch.delitem(BITMAP_NETWORKS, "cropped")
+        for name, settings in BITMAP_NETWORKS.items():
+            patch.setitem(BITMAP_NETWORKS, name, replace(settings, batch_size=8, times=min(settings.times, 2)))
         yield
 
 

@@ -69,10 +69,16 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 
 @pytest.fixture(scope="module")
-def folder(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus(atlas_corpus: Corpus) -> Corpus:
+    """The trees of eight articles."""
+    return atlas_corpus.select(np.arange(8))
+
+
+@pytest.fixture(scope="module")
+def folder(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of two processes; see `two_processes`."""
     made = tmp_path_factory.mktemp("together")
-    atlas_corpus.save(made / "corpus.zst")
+    corpus.save(made / "corpus.zst")
     code, _, err = ended(torchrun("-m", "tests.training.two_processes", made))
     assert (made / "lost-0.json").is_file(), err
     assert code  # as one of them died
@@ -105,10 +111,10 @@ def test_all_reduce_and_all_gather_have_the_gradients_of_one_process(folder: Pat
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_two_processes_train_like_one(
-    name: str, folder: Path, atlas_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+    name: str, folder: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", FAST_DIMENSIONS)
-    one, two = two_processes.steps(atlas_corpus, RECIPES[name]), kept(folder, name)
+    one, two = two_processes.steps(corpus, RECIPES[name]), kept(folder, name)
     assert len(one["losses"]) == STEPS
     for found in two:
         assert found.keys() == one.keys()
@@ -133,10 +139,10 @@ def test_dead_process_is_noticed_and_the_last_checkpoint_stays(folder: Path) -> 
     assert saved is not None and saved.facts["step"] == KILLED_AT
 
 
-def test_run_of_two_processes_is_resumed_by_one(folder: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_run_of_two_processes_is_resumed_by_one(folder: Path, corpus: Corpus, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(folder / "killed", run)
-    assert TrainingRun(atlas_corpus, RESUMED, run, "cpu", logging=LOGGING).train(resume=True).finished
+    assert TrainingRun(corpus, RESUMED, run, "cpu", logging=LOGGING).train(resume=True).finished
     one, two = Model.load(run / MODEL_FOLDER), Model.load(folder / "whole" / MODEL_FOLDER)
     for name, weight in two.weights.items():
         np.testing.assert_allclose(one.weights[name], weight, rtol=1e-5, atol=1e-5, err_msg=name)
@@ -176,9 +182,9 @@ def test_errors_of_the_first_process_are_raised_in_all(folder: Path) -> None:
 
 
 def test_sigterm_to_torchrun_saves_the_run(folder: Path, tmp_path: Path) -> None:
-    settings = ["--set", "width=16", "--batch", "4", "--triplets", "40000", "--set", "held_out=0.25", "--device", "cpu"]
-    corpus, run = folder / "corpus.zst", tmp_path / "run"
-    process = torchrun("-m", "eqkin", "train", corpus, "--recipe", "paper", "-o", run, *settings)
+    settings = "--batch 2 --triplets 20000 --set width=4 --set layers=1 --set normalised= --set masking=0".split()
+    run, command = tmp_path / "run", ["train", folder / "corpus.zst", "--recipe", "paper", "--device", "cpu"]
+    process = torchrun("-m", "eqkin", *command, "-o", run, *settings, "--set", "held_out=0.25")
     assert process.stderr is not None
     while "triplets:" not in (line := process.stderr.readline()):
         assert line, "it ended"

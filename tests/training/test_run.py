@@ -3,11 +3,12 @@
 # ruff: noqa: E402
 from __future__ import annotations
 
+import io
 import os
+import shutil
 import signal
-import subprocess
-import sys
-import threading
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
+from eqkin.cli import main
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import SumNetwork
@@ -33,6 +35,7 @@ from eqkin.trees import Vocabulary
 
 TINY = {"width": "16", "batch": "4", "triplets": "48", "warm_up": "3", "learning_rate": "3e-3", "held_out": "0.25"}
 LOGGING = LoggingConfig(log_steps=4, score_steps=6, score_triples=200, final_triples=400)
+FEW_SCORES = replace(LOGGING, score_steps=1_000)  # one at the end
 
 
 def tiny(**settings: str) -> Recipe:
@@ -40,7 +43,13 @@ def tiny(**settings: str) -> Recipe:
 
 
 def run(
-    corpus: Corpus, folder: Path, recipe: Recipe | None = None, *, resume: bool = False, stop_at: int = 0
+    corpus: Corpus,
+    folder: Path,
+    recipe: Recipe | None = None,
+    *,
+    resume: bool = False,
+    stop_at: int = 0,
+    logging: LoggingConfig = LOGGING,
 ) -> TrainingResult:
     """Run, stopping after a step if requested."""
     reached: list[int] = []
@@ -53,7 +62,7 @@ def run(
         recipe or tiny(),
         folder,
         device="cpu",
-        logging=LOGGING,
+        logging=logging,
         on_progress=note,
         should_stop=lambda: bool(stop_at and reached and reached[-1] >= stop_at),
     ).train(resume=resume)
@@ -79,7 +88,7 @@ def test_tiny_network_learns_to_rank_held_out_papers(atlas_corpus: Corpus, tmp_p
     measured = HeldOutEvaluator(held_out, Vocabulary.learn([learn.forest]), recipe, torch.device("cpu"))
     torch.manual_seed(0)
     before = measured.score(SumNetwork(recipe.architecture), 4_000).score
-    outcome = run(atlas_corpus, tmp_path, recipe)
+    outcome = run(atlas_corpus, tmp_path, recipe, logging=FEW_SCORES)
     assert outcome.ranking is not None
     model = Model.load(tmp_path / MODEL_FOLDER)
     after = measured.score(SumNetwork.from_weights(model.architecture, model.weights), 4_000).score
@@ -225,50 +234,47 @@ def test_run_rejects_unknown_devices(atlas_corpus: Corpus, tmp_path: Path) -> No
             TrainingRun(atlas_corpus, tiny(), tmp_path, device=name).train()
 
 
-COMMAND = "--recipe paper --set width=16 --batch 4 --triplets 4000 --set held_out=0.25 --device cpu".split()
+class StopAtFirstReport(io.StringIO):
+    """A standard error whose first line about the progress makes someone send SIGTERM."""
+
+    def write(self, text: str) -> int:
+        if "triplets" in text and "triplets" not in self.getvalue():
+            signal.raise_signal(signal.SIGTERM)
+        return super().write(text)
 
 
-def start_training(corpus: Path, folder: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "eqkin", "train", str(corpus), "-o", str(folder), *COMMAND]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
-def until_it_learns(process: subprocess.Popen[str]) -> threading.Thread:
-    """Wait for the first report, and keep reading the pipe."""
-    assert process.stderr is not None
-    line = process.stderr.readline()
-    assert "triplets" in line, line + process.stderr.read()
-    reader = threading.Thread(target=process.stderr.read, daemon=True)
-    reader.start()
-    return reader
-
-
-def test_sigterm_saves_the_run(atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_sigterm_saves_the_run(atlas_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     atlas_corpus.save(tmp_path / "corpus.zst")
-    with start_training(tmp_path / "corpus.zst", tmp_path / "run") as process:
-        reader = until_it_learns(process)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 128 + signal.SIGTERM
-        assert process.stdout is not None and "--resume" in process.stdout.read()
-        reader.join()
-    saved = load_checkpoint(tmp_path / "run")
+    settings = "--recipe paper --set width=16 --batch 4 --triplets 4000 --set held_out=0.25 --device cpu".split()
+    monkeypatch.setattr("sys.argv", ["eqkin", "train", str(tmp_path / "corpus.zst"), "-o", str(tmp_path), *settings])
+    ignored: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: ignored.append(number))
+    out = io.StringIO()
+    try:
+        with pytest.raises(SystemExit) as ended, redirect_stdout(out), redirect_stderr(StopAtFirstReport()):
+            main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not ignored and ended.value.code == 128 + signal.SIGTERM
+    assert "--resume" in out.getvalue()
+    saved = load_checkpoint(tmp_path)
     assert saved is not None and 0 < saved.facts["step"] < 1000
 
 
 def test_killed_run_continues_from_its_last_checkpoint(whole: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
-    run(atlas_corpus, tmp_path, stop_at=7)
-    script = (
-        "import os, sys; from pathlib import Path; from eqkin.training.data import Corpus;"
-        "from tests.training.test_run import TrainingRun, tiny, LOGGING;"
-        "TrainingRun(Corpus.load(sys.argv[1]), tiny(), Path(sys.argv[2]), 'cpu', logging=LOGGING,"
-        "on_progress=lambda p: os.kill(os.getpid(), 9) if p.step == 10 else None).train(resume=True)"
+    run(atlas_corpus, tmp_path / "run", stop_at=7)
+    killed = tmp_path / "killed"
+
+    def copy_files(progress: TrainingProgress) -> None:
+        if progress.step == 10:  # what a killed process would leave
+            shutil.copytree(tmp_path / "run", killed)
+
+    resumed = TrainingRun(
+        atlas_corpus, tiny(), tmp_path / "run", "cpu", logging=LOGGING, on_progress=copy_files, should_stop=killed.exists
     )
-    atlas_corpus.save(tmp_path / "corpus.zst")
-    command = [sys.executable, "-c", script, str(tmp_path / "corpus.zst"), str(tmp_path)]
-    assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == -signal.SIGKILL
-    assert (
-        read_metrics(tmp_path / METRICS_FILE)[-1]["step"] == 8
-    )  # what came after the checkpoint is dropped and learned again
-    assert run(atlas_corpus, tmp_path, resume=True).finished
-    assert curve(tmp_path) == curve(whole)
-    assert Model.load(tmp_path / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
+    resumed.train(resume=True)
+    # what came after the checkpoint is dropped and learned again
+    assert read_metrics(killed / METRICS_FILE)[-1]["step"] == 8
+    assert run(atlas_corpus, killed, resume=True).finished
+    assert curve(killed) == curve(whole)
+    assert Model.load(killed / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest

@@ -30,7 +30,7 @@ from eqkin.trees import Vocabulary
 
 CPU = torch.device("cpu")
 FAST_DIMENSIONS = 64  # dimensions in which kin are searched for, which takes less time
-STEPS = 12
+STEPS = 8
 SMALL = {
     "width": "16", "layers": "3", "dimensions": "16", "batch": "8", "triplets": str(8 * STEPS), "warm_up": "3",
     "learning_rate": "1e-4", "held_out": "0.25",
