@@ -13,7 +13,7 @@ from benchmarks.torture.storage import run_storage
 
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("cc"), reason="needs Linux and a C compiler")
 def test_a_short_torture_finds_no_failure() -> None:
-    rows = run_storage(8.0, seed=1, actions=["add", "judge"])
+    rows = run_storage(3.0, seed=1, actions=["add", "judge"])
     assert [row[0] for row in rows] == ["kill -9", "I/O errors", "power loss", "damage"]
     assert all(cases > 0 and failures == 0 for _, cases, failures, _ in rows), rows
 

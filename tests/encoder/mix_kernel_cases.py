@@ -54,7 +54,7 @@ def test_products_agree(forest, width, dtype):
     assert torch.equal(result, kernel_products(trees, back, x))
 
 
-@settings(max_examples=3 if INTERPRETED else 100, deadline=None)
+@settings(max_examples=2 if INTERPRETED else 100, deadline=None)
 @given(SOME_FORESTS, st.integers(1, 9), st.integers(0, 9))
 def test_mixes_and_products_over_any_trees_agree(forest, width, padding):
     trees, x, back, terms = case(forest, width, torch.float32, padding)

@@ -124,7 +124,7 @@ def _run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
-@pytest.mark.parametrize(("start", "stride"), [("nothing", 13), ("some", 17), ("other model", 19)])
+@pytest.mark.parametrize(("start", "stride"), [("nothing", 29), ("some", 31), ("other model", 37)])
 def test_update_killed_at_many_moments_loses_nothing(
     tmp_path: Path, library: Library, notes: Path, encoder: Encoder, other_encoder: Encoder, start: str, stride: int
 ) -> None:

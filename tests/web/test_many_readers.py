@@ -70,7 +70,7 @@ class Clients:
                         self.failures.append(f"{address}: {status} {body[:200]}")
                         break
                     self.answers += 1
-                    self._stop.wait(0.05)  # which leaves the processor to the writer
+                    self._stop.wait(0.3)  # which leaves the processor to the writer
 
     def _address(self, chance: random.Random) -> str:
         formula = chance.choice(["E = mc^2", r"\int f(x) dx", r"P(a|b) = \frac{P(b|a) P(a)}{P(b)}", MARK % (2, 2, 2)])
