@@ -269,10 +269,9 @@ def test_killed_run_continues_from_its_last_checkpoint(whole: Path, atlas_corpus
         if progress.step == 10:  # what a killed process would leave
             shutil.copytree(tmp_path / "run", killed)
 
-    resumed = TrainingRun(
-        atlas_corpus, tiny(), tmp_path / "run", "cpu", logging=LOGGING, on_progress=copy_files, should_stop=killed.exists
-    )
-    resumed.train(resume=True)
+    again = TrainingRun(atlas_corpus, tiny(), tmp_path / "run", "cpu", logging=LOGGING, on_progress=copy_files)
+    again.should_stop = killed.exists
+    again.train(resume=True)
     # what came after the checkpoint is dropped and learned again
     assert read_metrics(killed / METRICS_FILE)[-1]["step"] == 8
     assert run(atlas_corpus, killed, resume=True).finished
