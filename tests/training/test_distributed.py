@@ -110,9 +110,7 @@ def test_all_reduce_and_all_gather_have_the_gradients_of_one_process(folder: Pat
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_two_processes_train_like_one(
-    name: str, folder: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_processes_train_like_one(name: str, folder: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", FAST_DIMENSIONS)
     one, two = two_processes.steps(corpus, RECIPES[name]), kept(folder, name)
     assert len(one["losses"]) == STEPS
