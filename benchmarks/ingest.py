@@ -7,20 +7,22 @@ their forms. They take turns in short rounds, so that other load on the machine 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib import resources
 from itertools import islice
 from multiprocessing import get_context
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import orjson
 import typer
 from py_mini_racer import MiniRacer
 
 from benchmarks.encode import sample_trees
+from benchmarks.processes import MeasuredServer
 from benchmarks.report import BenchmarkReport, log, time_call
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.latex.outline import parse
@@ -29,6 +31,8 @@ from eqkin.limits import LIMITS
 from eqkin.mathml.operators import parse_operators
 from eqkin.sources.paper import SourceItem
 from eqkin.sources.readers import open_source
+
+T = TypeVar("T")
 
 _ROUND_PAPERS = 1_000
 
@@ -50,9 +54,17 @@ def measure_ingest(
     """
     report = BenchmarkReport("ingest", {"jobs": jobs})
     names = ("KaTeX alone", "eqkin, one process", f"eqkin, {jobs} processes", "operator trees")
-    seconds, converted = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
+    seconds, used, converted = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
     statuses, reasons, papers, given = Counter[str](), Counter[str](), 0, 0
-    items, katex = islice(open_source(source), limit), BareKatex()
+    items, katex, processes = islice(open_source(source), limit), BareKatex(), MeasuredServer("", os.getpid())
+
+    def measure(name: str, function: Callable[..., T], *arguments: Any) -> T:
+        before = processes.get_processor_seconds()
+        result, elapsed = time_call(function, *arguments)
+        seconds[name] += elapsed
+        used[name] += processes.get_processor_seconds() - before
+        return result
+
     warm = map(parse_item, open_source("atlas:"))  # starts the engines
     parse_operators(sample_trees((paper.forest for paper in warm if paper.forest is not None), sys.maxsize))
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
@@ -60,21 +72,17 @@ def measure_ingest(
         while chunk := list(islice(items, _ROUND_PAPERS)):
             papers += len(chunk)
             log(f"{papers:,} papers")
-            parsed, elapsed = time_call(lambda: list(map(parse_item, chunk)))  # noqa: B023
-            seconds[names[1]] += elapsed
-            _, elapsed = time_call(lambda: list(pool.map(parse_item, chunk, chunksize=4)))  # noqa: B023
-            seconds[names[2]] += elapsed
+            parsed = measure(names[1], lambda papers: list(map(parse_item, papers)), chunk)
+            measure(names[2], lambda papers: list(pool.map(parse_item, papers, chunksize=4)), chunk)
             trees = sample_trees((paper.forest for paper in parsed if paper.forest is not None), sys.maxsize)
-            _, elapsed = time_call(parse_operators, trees)
-            seconds[names[3]] += elapsed
+            measure(names[3], parse_operators, trees)
             converted[names[3]] += len(trees)
             reasons.update(f"paper: {paper.failure}" for paper in parsed if paper.failure)
             equations = [equation for paper in parsed for equation in paper.equations]
             statuses.update(equation.status for equation in equations)
             reasons.update(equation.reason for equation in equations if equation.status == "failed")
             for macros, formulas in iter_katex_batches(chunk):
-                pages, elapsed = time_call(katex.render, formulas, macros)
-                seconds[names[0]] += elapsed
+                pages = measure(names[0], katex.render, formulas, macros)
                 given += len(formulas)
                 converted[names[0]] += sum(page is not None for page in pages)
     found = sum(count for status, count in statuses.items() if status != "diagram")
@@ -84,9 +92,13 @@ def measure_ingest(
     base = converted[names[0]] / max(seconds[names[0]], 1e-9)
     for name in names:
         rate = converted[name] / max(seconds[name], 1e-9)
-        percent = 100 * converted[name] / max(given if name == names[0] else found, 1)  # KaTeX alone: displays only
+        percent = 100 * converted[name] / max(given if name == names[0] else found, 1)
         report.add(
-            "Ingest", name, equations_per_second=rate, times_katex=rate / max(base, 1e-9), converted_percent=percent
+            *("Ingest", name),
+            equations_per_second=rate,
+            times_katex=rate / max(base, 1e-9),
+            processor_ms=1e3 * used[name] / max(converted[name], 1),
+            converted_percent=percent,
         )
     return report
 
@@ -119,7 +131,7 @@ def iter_katex_batches(items: list[SourceItem]) -> Iterator[tuple[dict[str, str]
     """Yield the formulas of papers, ready for KaTeX, with those macros that KaTeX takes as strings."""
     for item in items:
         paper = item.load()
-        document = parse(paper.text, paper.styles, paper.bibliography)
+        document = parse(paper.text, paper.styles, paper.bibliography, rows=True)
         for epoch, table in enumerate(document.macros):
             simple = (m for m in table.values() if not m.alias and not m.prefix and set(m.args) <= {("m",)})
             macros = {macro.name: macro.body for macro in simple if macro.name not in macro.body}

@@ -19,7 +19,7 @@ import orjson
 import typer
 import urllib3
 
-from benchmarks.processes import find_server, run_server
+from benchmarks.processes import MeasuredServer, find_server, run_server
 from benchmarks.report import BenchmarkReport, log, summarise_times
 from benchmarks.search import list_atlas_formulas
 from eqkin.cli.options import Collection, LibraryFolder
@@ -60,6 +60,8 @@ def measure_load(
     with ExitStack() as stack:
         first = find_server(url) if url else stack.enter_context(run_server(*target, "--workers", str(workers)))
         servers = [first, *([find_server(against)] if against else [])]
+        database = find_server(milvus) if milvus else MeasuredServer("", 0)
+        began = database.get_processor_seconds()
         turns: list[list[list[dict[str, Any]]]] = [[] for _ in servers]
         used = [0.0] * len(servers)
         for _ in range(count):
@@ -77,6 +79,10 @@ def measure_load(
         if first.pid:
             report.facts["processor_ms_per_answer"] = 1e3 * used[0] / max(report.facts["answers"], 1)
             report.facts["memory_bytes"] = first.measure_memory()
+        if database.pid:
+            spent = database.get_processor_seconds() - began
+            report.facts["milvus_processor_ms_per_answer"] = 1e3 * spent / max(report.facts["answers"], 1)
+            report.facts["milvus_memory_bytes"] = database.measure_memory()
     return report
 
 

@@ -23,6 +23,13 @@ from eqkin.errors import BadInput, EqkinError
 from eqkin.latex.outline import parse
 from eqkin.search.engine import SearchEngine
 
+_PATTERNS = (
+    *(r"\int ? d?", r"?a^2 + ?b^2 = ?c^2", r"\sqrt{?b^2-4?a?c}", r"\frac{?a}{?a+?b}", r"\sum_{?i=1}^{?n} ?x"),
+    *(r"e^{-?x^2}", r"\frac{\partial ?u}{\partial t} = ?a \frac{\partial^2 ?u}{\partial x^2}", r"\log ?x"),
+    *(r"\int_0^\infty ?f dx", r"?x = \frac{?a}{?b}", r"P(?A|?B)", r"\|?x\|_2", r"\mathbb{E}[?x]", r"?a \le ?b"),
+    *(r"\nabla \cdot ?F = 0", r"?f(?x) = ?x^2"),
+)
+
 Search = Callable[[str], dict[str, float]]  # a query -> seconds of each stage
 
 
@@ -53,10 +60,11 @@ def measure_search(
     in_process: Annotated[bool, typer.Option("--in-process", help="Search without a server.")] = False,
     k: Annotated[int, typer.Option("-k", min=1, help="Hits per search.")] = 10,
     explain: Annotated[bool, typer.Option("--explain", help="Search with explanations.")] = False,
+    patterns: Annotated[bool, typer.Option("--patterns", help="Search for formulas with wildcards instead.")] = False,
 ) -> BenchmarkReport:
     """Time searches of a library end to end: throughput, percentiles of each stage, time to the first answer.
 
-    Starts a server of its own and queries it over HTTP.
+    Starts a server of its own and queries it over HTTP. Without a server, processor time (of all clients) is a stage.
 
     **Example**
 
@@ -69,13 +77,15 @@ def measure_search(
             engine = stack.enter_context(SearchEngine(library))
 
             def search(formula: str) -> dict[str, float]:
-                return engine.search(formula, k=k, explain=explain).seconds
+                before = time.process_time()
+                seconds = engine.search(formula, k=k, explain=explain).seconds
+                return {**seconds, "processor time": time.process_time() - before}
         else:
             server = stack.enter_context(run_server("--library", str(library)))
             search, read_processor_seconds = make_http_search(server.url, k, explain), server.get_processor_seconds
         search("E = mc^2")
         report = BenchmarkReport("search", {"first_answer_seconds": time.perf_counter() - start})
-        formulas = list_atlas_formulas(searches)
+        formulas = list(islice(cycle(_PATTERNS), searches)) if patterns else list_atlas_formulas(searches)
         errors: list[str] = []
         for count in clients or ([1] if in_process else [1, 32]):
             before = read_processor_seconds()

@@ -14,3 +14,4 @@ def test_ingest_compares_with_bare_converter() -> None:
         "operator trees",
     ]
     assert all(row["converted_percent"] == 100 and row["equations_per_second"] > 0 for row in rows)
+    assert rows[1]["processor_ms"] > 0

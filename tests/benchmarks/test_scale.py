@@ -36,6 +36,7 @@ def test_scale_measures_every_step(folder: Path) -> None:
     assert all(found["index"]["disk"][part] > 0 for part in ("database", "forest", "vectors", "structure", "words"))
     assert (found["serve"]["searches"], found["serve"]["errors"]) == (3, 0)
     assert 0 < found["serve"]["p50_ms"] <= found["serve"]["p99_ms"]
+    assert found["serve"]["processor_ms"] > 0
     assert found["again"]["papers"] == found["add"]["papers"]
     assert found["day"]["papers"] == 28
     assert all(found[step]["own_bytes"] > 1e7 for step in ("add", "index", "verify"))

@@ -7,7 +7,7 @@ import pytest
 from tests.benchmarks.running import run_benchmark
 
 
-@pytest.mark.parametrize("options", [("--in-process", "--clients", 2), ("--clients", 1, "--clients", 3)])
+@pytest.mark.parametrize("options", [("--in-process", "--patterns", "--clients", 2), ("--clients", 1, "--clients", 3)])
 def test_search_times_every_stage(atlas_library: Path, options: tuple[object, ...]) -> None:
     report = run_benchmark("search", "-l", atlas_library, "--searches", 5, *options)
     assert report["facts"]["errors"] == []
@@ -17,3 +17,4 @@ def test_search_times_every_stage(atlas_library: Path, options: tuple[object, ..
     assert len(report["tables"]) == options.count("--clients")
     for stages in report["tables"].values():
         assert {"candidates", "records"} <= {row["name"] for row in stages}
+        assert ("processor time" in {row["name"] for row in stages}) == ("--in-process" in options)
