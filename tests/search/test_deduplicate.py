@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from eqkin import Library
 from eqkin.index import update_index
+from eqkin.library.references import EquationColumns, hash_latex, normalise_latex
 from eqkin.mathml.operators import parse_operators
 from eqkin.search import SearchEngine
-from eqkin.search.backend import EquationRef
-from eqkin.search.candidates import Candidate, CandidateSet
-from eqkin.search.deduplicate import deduplicate, limit_per_paper, normalise_latex
+from eqkin.search.candidates import CandidateSet
+from eqkin.search.deduplicate import deduplicate, limit_per_paper
 from eqkin.search.rerank import combine_scores
 from eqkin.trees import ForestBuilder
 from eqkin.trees.mathml import parse_mathml, to_forest
@@ -38,33 +38,27 @@ class _Trees:
         return parse_operators(builder.build())
 
 
-def _make_candidates(papers, latex=None):
-    return [
-        Candidate(EquationRef(i, str(paper), i, latex[i] if latex else f"x_{i}", None, ()), i, score=1 - i / 100)
-        for i, paper in enumerate(papers)
-    ]
-
-
-def _make_set(ranked, vectors, snapshot):
-    return CandidateSet(snapshot, [candidate.ref for candidate in ranked], np.asarray(vectors, np.float32), {})
+def _make_set(vectors, snapshot, latex=None):
+    count = len(vectors)
+    hashes = hash_latex(latex or [f"x_{i}" for i in range(count)])
+    columns = EquationColumns(np.arange(count), np.arange(count), np.arange(count), hashes)
+    return CandidateSet(snapshot, columns, np.asarray(vectors, np.float32), {})
 
 
 def test_deduplicate_keeps_formulas_with_far_vectors():
-    ranked, same = _make_candidates([1, 2, 3]), ["<math><mi>a</mi></math>"] * 3
-    assert deduplicate(ranked, _make_set(ranked, np.eye(3), _Trees(*same))) == ranked
+    trees = _Trees(*["<math><mi>a</mi></math>"] * 3)
+    kept, duplicates = deduplicate(np.arange(3), _make_set(np.eye(3), trees))
+    assert kept.tolist() == [0, 1, 2] and not duplicates
 
 
 def test_deduplicate_folds_near_vectors_only_if_the_formulas_are_the_same():
-    ranked = _make_candidates(range(3), ("a + b", "a+b,", "a+c"))
     trees = _Trees(*(f"<math><mi>a</mi><mo>+</mo><mi>{x}</mi></math>" for x in "bbc"))
-    kept = deduplicate(ranked, _make_set(ranked, np.ones((3, 4)) / 2, trees))
-    assert [candidate.ref.key for candidate in kept] == [0, 2]
-    assert kept[0].duplicates == [ranked[1].ref]
+    kept, duplicates = deduplicate(np.arange(3), _make_set(np.ones((3, 4)) / 2, trees, ("a + b", "a+b,", "a+c")))
+    assert kept.tolist() == [0, 2] and duplicates == {0: [1]}
     assert trees.reads == 1
 
 
 def test_deduplicate_ignores_style_and_needless_brackets_but_not_order():
-    ranked = _make_candidates(range(4))
     bold, plain = '<mi mathvariant="bold">a</mi>', "<mi>a</mi>"
     trees = _Trees(
         f"<math>{plain}<mo>+</mo><mi>b</mi></math>",
@@ -72,29 +66,34 @@ def test_deduplicate_ignores_style_and_needless_brackets_but_not_order():
         f"<math><mi>b</mi><mo>+</mo>{plain}</math>",
         f"<math><mo>(</mo>{plain}<mo>)</mo><mo>+</mo><mi>b</mi></math>",
     )
-    kept = deduplicate(ranked, _make_set(ranked, np.ones((4, 4)) / 2, trees))
-    assert [candidate.ref.key for candidate in kept] == [0, 2]
-    assert [ref.key for ref in kept[0].duplicates] == [1, 3]
+    kept, duplicates = deduplicate(np.arange(4), _make_set(np.ones((4, 4)) / 2, trees))
+    assert kept.tolist() == [0, 2] and duplicates == {0: [1, 3]}
+
+
+def test_formulas_without_latex_are_not_the_same():
+    trees = _Trees("<math><mi>a</mi></math>", "<math><mi>b</mi></math>")
+    kept, _ = deduplicate(np.arange(2), _make_set(np.ones((2, 4)) / 2, trees, ("", r"\,")))
+    assert kept.tolist() == [0, 1]
 
 
 def test_no_candidates_give_no_hits():
-    assert deduplicate([], _make_set([], np.zeros((0, 4)), _Trees())) == []
-    assert limit_per_paper([], 10, 2) == []
+    kept, duplicates = deduplicate(np.zeros(0, np.int64), _make_set(np.zeros((0, 4)), _Trees()))
+    assert not len(kept) and not duplicates
+    assert limit_per_paper([], 10, 2) == ([], {})
 
 
 @given(st.lists(st.integers(0, 4), max_size=40), st.integers(1, 15), st.integers(1, 3), st.integers(0, 40))
 def test_limit_per_paper_defers_candidates_and_counts_hidden_ones(papers, k, per_paper, first):
     first = min(first, len(papers))
-    shown = limit_per_paper(_make_candidates(papers), k, per_paper, first)
-    places = [candidate.ref.key for candidate in shown]
-    everything = [candidate.ref.key for candidate in limit_per_paper(_make_candidates(papers), 99, per_paper, first)]
-    assert places == everything[:k]
+    places, hidden = limit_per_paper(papers, k, per_paper, first)
+    everything, _ = limit_per_paper(papers, 99, per_paper, first)
+    assert places == everything[:k] and hidden.keys() <= set(places)
     assert sorted(everything[:first]) == list(range(first)) and sorted(everything) == list(range(len(papers)))
     if sum(min(papers[:first].count(paper), per_paper) for paper in set(papers)) >= k:
-        ours = [candidate.ref.paper for candidate in shown]
+        ours = [papers[place] for place in places]
         assert places == sorted(places) and max(ours.count(paper) for paper in ours) <= per_paper
         better = [paper for i, paper in enumerate(papers) if i < places[-1] and i not in places]
-        assert sum(candidate.hidden for candidate in shown) == len(better)
+        assert sum(hidden.values()) == len(better)
 
 
 @given(st.floats(0, 1), st.floats(0, 1))

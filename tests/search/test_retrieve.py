@@ -56,11 +56,11 @@ def test_search_returns_candidates_by_relevance(engine, forest, units, query):
     with engine.backend.snapshot() as snapshot:
         found = retrieve(snapshot, features, SearchOptions(k=20))
         ranked = rerank(features, found, text=False)
-        trees = np.array([candidate.ref.key for candidate in ranked])
+        trees, scores = found.keys[ranked], found.score[ranked]
         formulas, vectors = snapshot.library.get_trees(trees), snapshot.view.index.get_vectors(trees)
     assert len(set(trees.tolist())) == len(trees) == SETTINGS.ranked_candidates
     expected = compare_collections(tree, vector[None], formulas, vectors)[0].tolist()
-    assert [candidate.score for candidate in ranked] == pytest.approx(expected, abs=2e-5)  # norms are rounded
+    assert scores.tolist() == pytest.approx(expected, abs=2e-5)  # norms are rounded
     hits = engine.search(query, k=20, group=False, fold=False).hits
     assert [hit.equation.tree for hit in hits] == trees[:20].tolist()
     assert [hit.score for hit in hits] == pytest.approx(sorted(expected, reverse=True)[:20], abs=2e-5)
@@ -70,7 +70,7 @@ def test_search_returns_candidates_by_relevance(engine, forest, units, query):
 
 def test_search_reads_references_vectors_and_trees_once(engine, monkeypatch):
     calls = Counter()
-    for name in ("get_refs", "get_vectors", "get_nodes", "get_records"):
+    for name in ("get_columns", "get_refs", "get_vectors", "get_nodes", "get_records"):
         original = getattr(LocalSnapshot, name)
 
         def counted(self, *given, name=name, original=original):
@@ -79,7 +79,7 @@ def test_search_reads_references_vectors_and_trees_once(engine, monkeypatch):
 
         monkeypatch.setattr(LocalSnapshot, name, counted)
     assert len(engine.search(WAVE, text="quokka", explain=True).hits) == 10
-    assert calls == {"get_refs": 1, "get_vectors": 1, "get_nodes": 1, "get_records": 1}
+    assert calls == dict.fromkeys(("get_columns", "get_refs", "get_vectors", "get_nodes", "get_records"), 1)
 
 
 def test_search_puts_copies_first_whatever_their_spacing(engine):

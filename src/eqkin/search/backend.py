@@ -18,8 +18,10 @@ from eqkin.library.records import EquationRecord, Filters, PaperPage, PaperRecor
 from eqkin.library.records import EquationRef as EquationRef
 from eqkin.library.records import Facets as Facets
 from eqkin.library.records import PaperCount as PaperCount
+from eqkin.library.references import EquationColumns, hash_latex
 from eqkin.search.features import QueryTerms
 from eqkin.trees import Forest
+from eqkin.trees.hashing import hash_strings
 from eqkin.trees.mathml import NodeColumns
 from eqkin.trees.operators import OperatorForest
 
@@ -117,6 +119,13 @@ class Snapshot(Protocol):
 
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Return references to equations; those that are gone are left out."""
+
+    def get_columns(self, keys: Keys) -> EquationColumns:
+        """Return what tells equations apart, in the order of the keys; those that are gone are left out."""
+        refs = list(self.get_refs(keys.tolist()).values())
+        papers = hash_strings(ref.paper for ref in refs).view(np.int64)
+        numbers = np.array([(ref.key, ref.family) for ref in refs], np.int64).reshape(-1, 2).T
+        return EquationColumns(numbers[0], papers, numbers[1], hash_latex([ref.latex for ref in refs]))
 
     def get_vectors(self, keys: Keys) -> Floats:
         """Return unit vectors, in the order of the keys; raises `NoSuchEquation`."""

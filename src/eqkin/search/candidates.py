@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.library.references import EquationColumns
 from eqkin.search.backend import EquationRef, Floats, Keys, Snapshot
 from eqkin.search.features import QueryTerms
 from eqkin.search.wildcards import Pattern
 from eqkin.trees.mathml import NodeColumns
 from eqkin.trees.operators import OperatorForest
 from eqkin.trees.terms import Terms
+
+Rows: TypeAlias = npt.NDArray[np.int64]
+Scores: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -30,25 +35,25 @@ class QueryFeatures:
     pattern: Pattern | None = None  # if it has wildcards
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Candidate:
-    """An equation that may be shown."""
+    """An equation that is shown or counted."""
 
     ref: EquationRef
     row: int  # in its `CandidateSet`
-    similarity: float = 0.0  # cosine
-    text_score: float = 0.0
-    score: float = 0.0
-    duplicates: list[EquationRef] = field(default_factory=list)
+    similarity: float  # cosine
+    text_score: float
+    score: float
+    duplicates: tuple[EquationRef, ...] = ()
     hidden: int = 0  # better candidates of the same paper that are not shown
 
 
 class CandidateSet:
-    """Candidates with references, vectors and trees; each of these is read from the backend once.
+    """Candidates with vectors, trees and scores; each of these is read from the backend once.
 
     Args:
         snapshot: The view of the collection they come from.
-        refs: Their references, by ascending key.
+        columns: What tells them apart, by ascending key.
         vectors: Their unit vectors, in the same order.
         text_scores: How well the text around equations matches, by key.
         rest: Keys of further candidates, best first, that are not ranked by all features.
@@ -57,29 +62,60 @@ class CandidateSet:
     def __init__(
         self,
         snapshot: Snapshot,
-        refs: Sequence[EquationRef],
+        columns: EquationColumns,
         vectors: Floats,
         text_scores: dict[int, float],
         rest: Keys | None = None,
     ) -> None:
-        self.refs: list[EquationRef] = list(refs)
+        self.columns: EquationColumns = columns
         self.vectors: Floats = vectors
-        self.text_scores: dict[int, float] = text_scores
-        self.keys: Keys = np.array([ref.key for ref in refs], np.int64)  # of those ranked by all features
+        self.keys: Keys = columns.keys  # of those ranked by all features
         self.matches = np.zeros(0, np.uint8)  # of those with a query that has wildcards, see `Pattern.match`
+        self.text_score: Scores = self._get_text_scores(text_scores, self.keys)
+        self.similarity: Scores = np.zeros(len(self.keys))  # cosines; `rerank` computes them, and scores
+        self.score: Scores = np.zeros(len(self.keys))
+        self._text_scores = text_scores
         self._rest = self.keys[:0] if rest is None else rest
         self._snapshot = snapshot
         self._operators: OperatorForest | None = None  # of those ranked by all features
         self._nodes: dict[int, NodeColumns] = {}
 
     def __len__(self) -> int:
-        return len(self.refs)
+        return len(self.columns.keys)
 
-    def get_text_scores(self, keys: Keys) -> npt.NDArray[np.float64]:
+    @staticmethod
+    def _get_text_scores(known: dict[int, float], keys: Keys) -> Scores:
         """Return how well the text around equations matches; 0 for unknown ones."""
-        if not self.text_scores:
+        if not known:
             return np.zeros(len(keys))
-        return np.array([self.text_scores.get(key, 0.0) for key in keys.tolist()], np.float64)
+        return np.array([known.get(key, 0.0) for key in keys.tolist()], np.float64)
+
+    def build(
+        self,
+        rows: Sequence[int] | Rows,
+        duplicates: Mapping[int, Sequence[int]] | None = None,
+        hidden: Mapping[int, int] | None = None,
+    ) -> list[Candidate]:
+        """Read references; those that are gone are left out.
+
+        Args:
+            rows: Of the candidates.
+            duplicates: Rows of other candidates that are the same formula as one.
+            hidden: How many others of its paper are not shown.
+        """
+        rows, same = [int(row) for row in rows], duplicates or {}
+        others = [row for one in rows for row in same.get(one, ())]
+        refs = self._snapshot.get_refs(self.columns.keys[[*rows, *others]].tolist()) if rows else {}
+        keys, similarity = self.columns.keys.tolist(), self.similarity.tolist()
+        text_score, score, counts = self.text_score.tolist(), self.score.tolist(), hidden or {}
+        return [
+            Candidate(
+                refs[keys[row]], row, similarity[row], text_score[row], score[row],
+                tuple(refs[keys[other]] for other in same.get(row, ()) if keys[other] in refs), counts.get(row, 0),
+            )
+            for row in rows
+            if keys[row] in refs
+        ]  # fmt: skip
 
     @property
     def operators(self) -> OperatorForest:
@@ -97,39 +133,35 @@ class CandidateSet:
         """Return overlaps with a query and norms of the candidates that are ranked by all features."""
         return self._snapshot.compare_terms(self.keys, self.operators, query)
 
-    def get_operators(self, rows: Sequence[int]) -> OperatorForest:
+    def get_operators(self, rows: Sequence[int] | Rows) -> OperatorForest:
         """Return the operator trees of some candidates, in the order of their rows; raises `NoSuchEquation`."""
         if self._operators is not None and max(rows, default=0) < len(self.keys):
             return self._operators.select(rows)
-        return self._snapshot.get_operators(np.array([self.refs[row].key for row in rows], np.int64))
+        return self._snapshot.get_operators(self.columns.keys[rows])
 
     @property
     def has_rest(self) -> bool:
         """True if there are candidates that are not ranked by all features and not loaded yet."""
         return len(self._rest) > 0
 
-    def load_rest(self, vector: Floats, least: float) -> list[Candidate]:
-        """Return the candidates that are not ranked by all features, in their order, with scores below `least`.
+    def load_rest(self, vector: Floats, least: float) -> Rows:
+        """Load the candidates that are not ranked by all features, with scores below `least`; return their rows.
 
         Raises:
             NoSuchEquation: an equation is gone.
         """
-        refs = self._snapshot.get_refs(self._rest.tolist())
-        keys = self._rest[np.array([key in refs for key in self._rest.tolist()], bool)]
-        vectors, start = self._snapshot.get_vectors(keys), len(self.refs)
-        self.refs += [refs[key] for key in keys.tolist()]
+        start, columns = len(self), self._snapshot.get_columns(self._rest)
+        vectors = self._snapshot.get_vectors(columns.keys)
+        self.columns, self._rest = self.columns.append(columns), self._rest[:0]
         self.vectors = np.concatenate((self.vectors, vectors))
-        self._rest = keys[:0]
-        cosines = np.clip(vectors @ vector, -1, 1).tolist()
-        scores = (least * np.linspace(1, 0, len(keys) + 2)[1:-1]).tolist()
-        return [
-            Candidate(self.refs[row], row, cosine, self.text_scores.get(self.refs[row].key, 0.0), score)
-            for row, (cosine, score) in enumerate(zip(cosines, scores, strict=True), start)
-        ]
+        self.similarity = np.append(self.similarity, np.clip(vectors @ vector, -1, 1))
+        self.text_score = np.append(self.text_score, self._get_text_scores(self._text_scores, columns.keys))
+        self.score = np.append(self.score, least * np.linspace(1, 0, len(vectors) + 2)[1:-1])
+        return np.arange(start, len(self))
 
     def get_nodes(self, rows: Sequence[int]) -> list[NodeColumns]:
         """Return the nodes of some candidates, reading those not read yet in one request; raises `NoSuchEquation`."""
         if missing := [row for row in rows if row not in self._nodes]:
-            nodes = self._snapshot.get_nodes([self.refs[row].key for row in missing])
+            nodes = self._snapshot.get_nodes(self.columns.keys[missing].tolist())
             self._nodes |= dict(zip(missing, nodes, strict=True))
         return [self._nodes[row] for row in rows]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import ContextDecorator, suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -21,7 +21,7 @@ from eqkin.library.files import LibraryFiles
 from eqkin.limits import LIMITS, check_cancelled
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot
-from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
+from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures, Rows
 from eqkin.search.deduplicate import deduplicate, keep_best_of_display, limit_per_paper, put_same_first
 from eqkin.search.explain import Explanation, explain_hits
 from eqkin.search.facets import FACETS, count_facets, drop_facet_filters, find_best_per_field
@@ -335,14 +335,14 @@ class SearchEngine:
         candidates = retrieve(snapshot, query, options, self.retrieval, named)
         clock.record("candidates")
         ranked = _rank(query, candidates, options, named)
-        chosen, more = self._choose(ranked, candidates, options)
-        if query is not None and not more and candidates.has_rest:
-            least = min((candidate.score for candidate in ranked), default=1.0)
+        chosen = self._choose(ranked, candidates, options)
+        if query is not None and not chosen.more and candidates.has_rest:
+            least = float(candidates.score.min(initial=1.0))
             rest = candidates.load_rest(query.vector, least)
-            fresh = [replace(candidate, duplicates=[], hidden=0) for candidate in ranked]
-            chosen, more = self._choose([*fresh, *rest], candidates, options)
+            chosen = self._choose(np.concatenate((ranked, rest)), candidates, options)
         clock.record("ranking")
-        built = _build_hits(snapshot, candidates, chosen[options.offset :])
+        shown = candidates.build(chosen.rows[options.offset :], chosen.duplicates, chosen.hidden)
+        built = _build_hits(snapshot, candidates, shown)
         clock.record("records")
         marked = ""
         if query is not None and built:
@@ -355,17 +355,17 @@ class SearchEngine:
             options.text,
             hits,
             offset=options.offset,
-            more=more,
+            more=chosen.more,
             nothing_close=query is not None
             and all(hit.relation == "weak" for hit in hits)
-            and all(candidate.score < WEAK_SCORE for candidate in chosen[: options.offset]),
+            and bool((candidates.score[chosen.rows[: options.offset]] < WEAK_SCORE).all()),
             seconds=clock.seconds,
             marked=marked,
             missing=snapshot.missing,
             query=read,
         )
         if options.facets and len(snapshot):
-            results = self._add_facets(snapshot, query, options, ranked, results)
+            results = self._add_facets(snapshot, query, options, lambda: candidates.build(ranked), results)
             clock.record("facets")
         return results
 
@@ -374,7 +374,7 @@ class SearchEngine:
         snapshot: Snapshot,
         query: QueryFeatures | None,
         options: SearchOptions,
-        ranked: list[Candidate],
+        build_pool: Callable[[], list[Candidate]],
         results: Results,
     ) -> Results:
         """Count the query's equations by field, year, language and paper, and find the best one of each field."""
@@ -382,9 +382,10 @@ class SearchEngine:
 
         def rank_pool() -> list[Candidate]:
             if filters == base:
-                return ranked
+                return build_pool()
             without = replace(options, filters=base)
-            return _rank(query, retrieve(snapshot, query, without, self.retrieval), without)
+            candidates = retrieve(snapshot, query, without, self.retrieval)
+            return candidates.build(_rank(query, candidates, without))
 
         formula = (query.latex, query.mathml) if query is not None else None
         pool = self._pools.get(snapshot.version, (formula, options.text, base, options.exclude), rank_pool)
@@ -417,21 +418,19 @@ class SearchEngine:
         fields, years, languages, keys = map(build, FACETS)
         return replace(results, same=counts.total, fields=fields, years=years, languages=languages, papers=keys)
 
-    def _choose(
-        self, ranked: Sequence[Candidate], candidates: CandidateSet, options: SearchOptions
-    ) -> tuple[list[Candidate], bool]:
-        """Choose the list up to its last hit that is shown, and say whether there are more.
+    def _choose(self, ranked: Rows, candidates: CandidateSet, options: SearchOptions) -> _Choice:
+        """Choose the list up to its last hit that is shown.
 
         Each formula is listed once, of a display and its rows the best, and there are not too many of one paper.
         """
-        chosen = keep_best_of_display(ranked)
+        rows, duplicates = keep_best_of_display(ranked, candidates), dict[int, list[int]]()
         if options.fold:
-            chosen = deduplicate(chosen, candidates)
-        ranked_fully = len(candidates.keys)
-        first = sum(candidate.row < ranked_fully for candidate in chosen)
-        end = options.offset + options.k
-        shown = limit_per_paper(chosen, end, self.per_paper if options.group else len(chosen), first)
-        return shown, min(len(chosen), LIMITS.results) > end
+            rows, duplicates = deduplicate(rows, candidates)
+        first, end = int((rows < len(candidates.keys)).sum()), options.offset + options.k
+        papers = candidates.columns.paper[rows].tolist()
+        places, hidden = limit_per_paper(papers, end, self.per_paper if options.group else len(rows), first)
+        counts = {int(rows[place]): count for place, count in hidden.items()}
+        return _Choice(rows[places], duplicates, counts, min(len(rows), LIMITS.results) > end)
 
 
 def _clean_name(name: str) -> str:
@@ -454,15 +453,24 @@ class _Stopwatch:
         self._start = now
 
 
+class _Choice(NamedTuple):
+    """Candidates that are shown, and why others are not."""
+
+    rows: Rows
+    duplicates: dict[int, list[int]]  # by row: others that are the same formula
+    hidden: dict[int, int]  # by row: how many others of the same paper are left out
+    more: bool  # whether there are more
+
+
 def _rank(
     query: QueryFeatures | None, candidates: CandidateSet, options: SearchOptions, named: Collection[int] = ()
-) -> list[Candidate]:
+) -> Rows:
     ranked = rerank(query, candidates, text=bool(options.text), named=named)
-    if query is None or query.pattern is not None or not ranked:
+    if query is None or query.pattern is not None or not len(ranked):
         return ranked
-    return sorted(
-        put_same_first(query, ranked, candidates), key=lambda candidate: bool(named) and candidate.ref.key not in named
-    )
+    ranked = put_same_first(query, ranked, candidates)
+    is_named = np.isin(candidates.keys[ranked], list(named))
+    return np.concatenate((ranked[is_named], ranked[~is_named])) if named else ranked
 
 
 def _build_hits(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ import numpy.typing as npt
 from eqkin.mathml.operators import parse_operators
 from eqkin.trees import Forest
 from eqkin.trees.idf import (
+    SATURATED_COUNTS,
     DocumentFrequencies,
     compute_norms,
     find_groups,
@@ -35,7 +37,7 @@ from eqkin.trees.operator_terms import (
     FORM_FAMILY,
     NEIGHBOUR_FAMILY,
     RANKED_FAMILIES,
-    count_terms_of_query,
+    add_overlaps,
     extract_query_terms,
     extract_structure_terms,
 )
@@ -118,7 +120,7 @@ class QueryTerms:
     @property
     def indexed(self) -> Codes:
         """The terms that an index counts: of its presentation tree, and forms; ascending."""
-        return self.features.terms.code[self._is_indexed]
+        return self.features.terms.code[self._indexed_places]
 
     def compute_overlaps(self, operators: OperatorForest, indexed: npt.NDArray[np.uint8]) -> Floats:
         """Compute the dot products of weights with other formulas: (families, formulas).
@@ -128,16 +130,15 @@ class QueryTerms:
             indexed: (terms, formulas) how often each of `indexed` occurs in each formula.
         """
         terms = self.features.terms
-        counts = count_terms_of_query(operators, terms.code, self.known)
-        counts[:, self._is_indexed] = indexed.T
-        groups = np.zeros((len(terms.code), len(RANKED_FAMILIES)), np.float32)
+        overlaps = np.zeros((len(RANKED_FAMILIES), len(operators)), np.float32)
         weights = self.features.weight**2 / saturate_counts(terms.count)  # those of other formulas lack their counts
-        groups[np.arange(len(groups)), find_groups(terms.family)] = weights
-        return (saturate_counts(counts) @ groups).T
+        query = terms.code, find_groups(terms.family), weights, indexed, self._indexed_places, SATURATED_COUNTS
+        add_overlaps(operators, self.known, *query, overlaps)
+        return overlaps
 
-    @property
-    def _is_indexed(self) -> npt.NDArray[np.bool_]:
-        return np.isin(self.features.terms.family, (NEIGHBOUR_FAMILY, FORM_FAMILY))
+    @cached_property
+    def _indexed_places(self) -> Integers:
+        return np.flatnonzero(np.isin(self.features.terms.family, (NEIGHBOUR_FAMILY, FORM_FAMILY)))
 
 
 def extract_features(

@@ -23,6 +23,7 @@ from eqkin.library import records
 from eqkin.library.files import LibraryFiles, TreeNotFound
 from eqkin.library.queries import has_equations
 from eqkin.library.records import PaperFacets, select_papers, select_trees
+from eqkin.library.references import EquationColumns, read_columns
 from eqkin.mathml.converter import get_converter_identity
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, PaperCount
@@ -191,6 +192,11 @@ class LocalSnapshot:
         if len(found) <= _MAX_REFS_CACHED_AT_ONCE:
             cached.refs.update(found)
         return refs
+
+    def get_columns(self, keys: Keys) -> EquationColumns:
+        """Return what tells equations apart; see `Snapshot`."""
+        with self.library.translate_errors():
+            return read_columns(self.library, keys)
 
     def get_vectors(self, keys: Keys) -> Floats:
         """Return unit vectors; raises `NoSuchEquation`."""

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
+from eqkin.search.candidates import CandidateSet, QueryFeatures, Rows
 from eqkin.search.features import (
     FormulaFeatures,
     combine_similarities,
@@ -43,10 +43,8 @@ def combine_scores(relevance: Scores, text_scores: Scores, *, formula: bool, tex
     return relevance if formula else text_scores
 
 
-def rerank(
-    query: QueryFeatures | None, candidates: CandidateSet, *, text: bool, named: Collection[int] = ()
-) -> list[Candidate]:
-    """Score candidates and sort them, best first.
+def rerank(query: QueryFeatures | None, candidates: CandidateSet, *, text: bool, named: Collection[int] = ()) -> Rows:
+    """Compute the scores of candidates; return their rows, best first.
 
     Args:
         query: The formula; None for text alone.
@@ -64,14 +62,12 @@ def rerank(
         if query.pattern is not None:
             candidates.matches = query.pattern.match(candidates.operators)
             relevance = rank_matches_first(relevance, candidates.matches)
-    text_scores = candidates.get_text_scores(candidates.keys)
-    scores = combine_scores(relevance.astype(np.float64), text_scores, formula=query is not None, text=text)
+    scores = combine_scores(relevance.astype(np.float64), candidates.text_score, formula=query is not None, text=text)
     if named:
         is_named = np.isin(candidates.keys, list(named))
         scores = np.where(is_named, _NAMED_SCORE + (1 - _NAMED_SCORE) * scores, _NAMED_SCORE * scores)
-    order = np.lexsort((candidates.keys, -cosines, -scores)).tolist()
-    refs, similarity, text_score, score = candidates.refs, cosines.tolist(), text_scores.tolist(), scores.tolist()
-    return [Candidate(refs[row], row, similarity[row], text_score[row], score[row]) for row in order]
+    candidates.similarity, candidates.score = cosines.astype(np.float64), scores
+    return np.lexsort((candidates.keys, -cosines, -scores))
 
 
 def compare_collections(queries: Forest, query_vectors: Floats, formulas: Forest, vectors: Floats) -> Floats:

@@ -24,6 +24,7 @@ from eqkin.index.term_segments import (
     normalise_length,
     select_codes,
 )
+from eqkin.library.references import NO_EQUATIONS
 from eqkin.search.backend import Codes, Floats, Keys, Snapshot
 from eqkin.search.candidates import CandidateSet, QueryFeatures
 from eqkin.search.rerank import combine_scores
@@ -64,16 +65,15 @@ def retrieve(
 ) -> CandidateSet:
     """Find equations near the formula, with its terms, in sections that match the text, and the named ones."""
     if not len(snapshot):
-        return CandidateSet(snapshot, [], np.zeros((0, 0), np.float32), {})
+        return CandidateSet(snapshot, NO_EQUATIONS, np.zeros((0, 0), np.float32), {})
     text_scores = snapshot.search_text(options.text, options.filters) if options.text else {}
     text_scores = dict.fromkeys(named, 0.0) | text_scores
     text_scores.pop(options.exclude, None)
     texts = np.array(sorted(text_scores), np.int64)
     if query is None:
-        refs = snapshot.get_refs(texts.tolist())
-        texts = np.array([key for key in texts.tolist() if key in refs], np.int64)
-        vectors = snapshot.get_vectors(texts) if options.fold else np.zeros((len(texts), 0), np.float32)
-        return CandidateSet(snapshot, [refs[key] for key in texts.tolist()], vectors, text_scores)
+        columns = snapshot.get_columns(texts)
+        vectors = snapshot.get_vectors(columns.keys) if options.fold else np.zeros((len(columns.keys), 0), np.float32)
+        return CandidateSet(snapshot, columns, vectors, text_scores)
     pool, scored = _retrieve_by_formula(snapshot, query, options, settings)
     keys = np.union1d(pool, texts) if len(texts) else pool
     keys = keys[keys != options.exclude]
@@ -89,10 +89,10 @@ def retrieve(
     order = np.lexsort((-first, ~np.isin(keys, list(named)))) if named else np.argsort(-first, kind="stable")
     ranked = settings.ranked_candidates * (settings.wildcard_factor if query.pattern else 1)
     best, rest = np.sort(order[:ranked]), order[ranked:]
-    refs = snapshot.get_refs(keys[best].tolist())
-    best = best[np.array([key in refs for key in keys[best].tolist()], bool)]
-    known = [refs[key] for key in keys[best].tolist()]
-    return CandidateSet(snapshot, known, vectors[best], text_scores, keys[rest])
+    columns = snapshot.get_columns(keys[best])
+    if len(columns.keys) < len(best):
+        best = best[np.isin(keys[best], columns.keys)]
+    return CandidateSet(snapshot, columns, vectors[best], text_scores, keys[rest])
 
 
 def _add_scores(keys: Keys, scored: Sequence[tuple[Keys, Floats]]) -> Floats:

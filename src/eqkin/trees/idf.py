@@ -35,7 +35,7 @@ _MIN_IDF = 0.1
 _BUCKET_BITS = 20  # leading bits of a hash that select its bucket
 _BUCKET_SHIFT = np.uint32(32 - _BUCKET_BITS)
 MAX_COUNTED = 16  # occurrences of a term in a formula; more of them weigh hardly more
-_SATURATED_COUNTS = np.array([2 * count / (count + 1) for count in range(MAX_COUNTED + 1)], np.float32)
+SATURATED_COUNTS = np.array([2 * count / (count + 1) for count in range(MAX_COUNTED + 1)], np.float32)
 _NORM_STEPS = np.float32(5_000)  # 16 bits are enough for norms up to 490,000
 _GROUPS = np.zeros(max(RANKED_FAMILIES) + 1, np.int64)
 _GROUPS[list(RANKED_FAMILIES)] = np.arange(len(RANKED_FAMILIES))
@@ -132,7 +132,7 @@ def weigh_terms(terms: Terms, idf: DocumentFrequencies) -> Floats:
 
 def saturate_counts(counts: npt.NDArray[Any]) -> Floats:
     """Return the factor by which a number of occurrences counts: 0 for none, 1 for one, less than 2 for many."""
-    return np.asarray(_SATURATED_COUNTS[np.minimum(counts, MAX_COUNTED)], np.float32)
+    return np.asarray(SATURATED_COUNTS[np.minimum(counts, MAX_COUNTED)], np.float32)
 
 
 def compute_norms(terms: Terms, weights: Floats) -> Floats:

@@ -10,7 +10,7 @@ Terms are described in `eqkin.trees.operator_terms`, the bytes of stored trees i
 from __future__ import annotations
 
 import numpy as np
-from numba import bool_, int64, types, uint8, uint16, uint32, uint64
+from numba import bool_, float32, int64, types, uint8, uint16, uint32, uint64
 
 from eqkin.compiler import njit
 from eqkin.storage.bits import PREFIX_BITS, WINDOW, load_bits, write_bits
@@ -28,6 +28,7 @@ LEADING_BITS = 4  # of the number of a label, which its symbol says
 LABEL_SYMBOLS = FIRST_LABELS + (1 << LEADING_BITS - 1) * 18  # enough for 2^24 labels
 KNOWN_PARENTS = 16  # labels of parents that are told apart when the label of an operand is coded
 LABEL_CONTEXTS = 1 + 2 * (KNOWN_PARENTS + 1)
+_CODE_BUCKETS, _BUCKET_SHIFT = 256, np.uint32(24)  # of the terms of a query
 _NAMES = 2  # columns of a table of labels: hashes with and without names, those of outlines, bits
 _BITS = 4
 
@@ -40,9 +41,10 @@ _VARIABLE, _APPLIED, _DETAIL = map(np.uint64, (LabelKinds.VARIABLE, LabelKinds.A
 _WRAPPER = np.uint64(LabelKinds.WRAPPER)
 _SIMPLE = np.uint64(LabelKinds.VARIABLE | LabelKinds.PLAIN | LabelKinds.INDEXED | LabelKinds.DETAIL)
 
-_NUMBERS, _BYTES, _CODES, _HASHES, _FLAGS = (
-    types.Array(dtype, 1, "C", readonly=True) for dtype in (int64, uint8, uint32, uint64, bool_)
+_NUMBERS, _BYTES, _CODES, _HASHES, _FLAGS, _FLOATS = (
+    types.Array(dtype, 1, "C", readonly=True) for dtype in (int64, uint8, uint32, uint64, bool_, float32)
 )
+_COUNTS = types.Array(uint8, 2, "C", readonly=True)
 _PREFIXES = types.Array(uint16, 1, "C", readonly=True)
 _TABLE = types.Array(uint64, 2, "C", readonly=True)
 
@@ -277,13 +279,57 @@ def hash_terms(label, parent, tree, table, seeds, outlines, known, learn):
     return keys[:count].copy()
 
 
-@njit(int64[:, ::1](_HASHES, _CODES, int64), cache=True, nogil=True)
-def count_keys(keys, codes, trees):
-    """Return how often terms occur, (trees, terms), given keys of so many trees and the codes of terms, ascending."""
-    counts = np.zeros((trees, len(codes)), np.int64)
-    for key in keys:
-        tree, code = np.int64(key >> _HALF + _FAMILY_BITS), np.uint32(key >> _FAMILY_BITS)
-        term = np.searchsorted(codes, code)
-        if term < len(codes) and codes[term] == code and tree < trees:
-            counts[tree, term] += 1
-    return counts
+@njit(
+    bool_(
+        *(_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES, bool_[::1]),
+        *(_CODES, _NUMBERS, _FLOATS, _COUNTS, _NUMBERS, _FLOATS, float32[:, ::1]),
+    ),
+    cache=True,
+    nogil=True,
+)
+def add_overlaps(
+    label, depth, offsets, table, seeds, known, codes, families, weights, counted, places, saturated, overlaps
+):
+    """Add up the weights of a query's terms that operator trees have; return False if the nodes do not form trees.
+
+    Args:
+        label: Labels of operator trees.
+        depth: Their depths.
+        offsets: The first node of each tree, and the end of the last.
+        table: What is known of labels (`operators.describe_labels`).
+        seeds: Hashes of families.
+        known: (2^16,) hashes of the query by their last bits, from `hash_terms`.
+        codes: Terms of the query, ascending.
+        families: The row of `overlaps` to which each belongs.
+        weights: The weight of each for one occurrence.
+        counted: (terms, trees) how often some of the terms occur, which are not paths or subtrees.
+        places: Which of the terms these are.
+        saturated: By what a weight is multiplied for each number of occurrences.
+        overlaps: (families, trees) to which is added.
+    """
+    n_trees, n_terms = len(offsets) - 1, len(codes)
+    parent = find_parents(label, depth, offsets, len(table))
+    if len(parent) != len(label) or counted.shape != (len(places), n_trees):
+        return False
+    tree, counts = np.empty(len(label), np.int64), np.zeros((n_trees, n_terms + 1), np.int32)
+    for number in range(n_trees):
+        tree[offsets[number] : offsets[number + 1]] = number
+    first, term = np.zeros(_CODE_BUCKETS + 1, np.int64), 0  # of the codes with the same leading bits
+    for bucket in range(_CODE_BUCKETS):
+        while term < n_terms and codes[term] >> _BUCKET_SHIFT == bucket:
+            term += 1
+        first[bucket + 1] = term
+    for key in hash_terms(label, parent, tree, table, seeds, True, known, False):
+        code = np.uint32(key >> _FAMILY_BITS)
+        bucket = code >> _BUCKET_SHIFT
+        for place in range(first[bucket], first[bucket + 1]):
+            if codes[place] == code:
+                counts[np.int64(key >> _HALF + _FAMILY_BITS), place] += 1
+    for place in range(len(places)):
+        counts[:, places[place]] = counted[place]
+    for number in range(n_trees):
+        for term in range(n_terms):
+            if counts[number, term]:
+                factor = saturated[min(counts[number, term], len(saturated) - 1)]
+                overlaps[families[term], number] += factor * weights[term]
+    return True

@@ -19,6 +19,8 @@ step; a subtree consists of subtrees: whatever grows from a part that the query 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -56,24 +58,24 @@ def extract_structure_terms(forest: OperatorForest) -> Terms:
 def extract_query_terms(query: OperatorForest) -> tuple[Terms, PackedMask]:
     """Return the terms of each tree and of its outline, and the last bits of the hashes of paths and subtrees.
 
-    `count_terms_of_query` counts these terms in other trees.
+    `add_overlaps` looks for these terms in other trees.
     """
     return _extract(query, outlines=True)
 
 
-def count_terms_of_query(forest: OperatorForest, codes: npt.NDArray[np.uint32], known: PackedMask) -> Integers:
-    """Count terms in each tree of a forest: (trees, terms).
+def add_overlaps(forest: OperatorForest, known: PackedMask, *arguments: Any) -> None:
+    """Add up the weights of terms of a query that trees have; raises `ValueError` if nodes do not form trees.
 
     Args:
         forest: Trees.
-        codes: Terms of a query, ascending; only paths and subtrees are counted.
-        known: What `extract_query_terms` returned with them.
+        known: What `extract_query_terms` returned.
+        arguments: Those of `kernels.add_overlaps` from `codes` on.
     """
-    from eqkin.trees.kernels import count_keys
+    from eqkin.trees import kernels
 
-    mask = np.unpackbits(known).view(bool)
-    counts: Integers = count_keys(_hash_terms(forest, mask, outlines=True, learn=False), codes, len(forest))
-    return counts
+    nodes = forest.label, forest.depth, forest.offsets, forest.properties
+    if not kernels.add_overlaps(*nodes, _SEEDS, np.unpackbits(known).view(bool), *arguments):
+        raise ValueError("nodes do not form trees")
 
 
 def _extract(forest: OperatorForest, *, outlines: bool) -> tuple[Terms, PackedMask]:

@@ -1,0 +1,69 @@
+"""What tells equations apart in a list of hits: paper, display and LaTeX, as numbers that an index keeps in columns."""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.library.database import JOIN_WHOLE, LATEX
+from eqkin.library.files import LibraryFiles
+
+_SPACING = re.compile(
+    r"\\(?:[,;:!>\s]|label\s*\{[^{}\0]*\}"
+    r"|(?:nonumber|notag|displaystyle|quad|qquad|left|right|[Bb]igg?[lr]?)(?![A-Za-z]))"
+)
+_PUNCTUATION = ",.;:"
+
+Integers = npt.NDArray[np.int64]
+
+
+class EquationColumns(NamedTuple):
+    """Equations, of which only equality matters."""
+
+    keys: Integers  # of the equations
+    paper: Integers  # the number of its paper, or a hash
+    display: Integers  # the number of the display that it is, or is a row of
+    latex: Integers  # a hash of its LaTeX without spacing; 0 if it has none
+
+    def select(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> EquationColumns:
+        """Return some of the equations."""
+        return EquationColumns(*(column[rows] for column in self))
+
+    def append(self, others: EquationColumns) -> EquationColumns:
+        """Return these equations and others."""
+        return EquationColumns(*map(np.concatenate, zip(self, others, strict=True)))
+
+
+NO_EQUATIONS = EquationColumns(*np.zeros((4, 0), np.int64))
+
+
+def read_columns(library: LibraryFiles, trees: Integers) -> EquationColumns:
+    """Return what is known of trees, in their order; those that are not in the library are left out."""
+    rows = library.connection.execute(
+        f"SELECT e.tree, e.paper, coalesce(w.number, e.number), {LATEX} FROM equations e {JOIN_WHOLE} "
+        "WHERE e.tree IN (SELECT value FROM json_each(?))",
+        (json.dumps(trees.tolist()),),
+    ).fetchall()
+    numbers = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3).T
+    found = EquationColumns(*numbers, hash_latex([row[3] for row in rows]))
+    place = {tree: at for at, tree in enumerate(found.keys.tolist())}
+    return found.select(np.array([place[tree] for tree in trees.tolist() if tree in place], np.int64))
+
+
+def hash_latex(formulas: Sequence[str]) -> Integers:
+    """Return hashes of 32 bits of LaTeX without spacing; 0 for nothing."""
+    encoded = (latex.encode("utf-8", "surrogatepass") for latex in normalise_latex(formulas))
+    return np.array([zlib.crc32(latex) or 1 if latex else 0 for latex in encoded], np.int64)
+
+
+def normalise_latex(formulas: Sequence[str]) -> list[str]:
+    """Remove spacing commands, labels, and the sentence's punctuation at the end of each formula."""
+    joined = "\0".join(latex.replace("\0", "") for latex in formulas)  # one substitution is faster than many
+    words = _SPACING.sub("", joined).replace("~", " ").split()
+    return [latex.rstrip(_PUNCTUATION) for latex in "".join(words).split("\0")] if formulas else []
