@@ -27,6 +27,8 @@ from eqkin.index.term_segments import (
     select_codes,
     write_segment,
 )
+from eqkin.library.queries import list_tree_ids
+from eqkin.library.references import read_columns
 from eqkin.mathml.operators import parse_operators
 from eqkin.storage import format_checked_json
 from eqkin.trees import ForestBuilder
@@ -228,6 +230,20 @@ def test_terms_of_another_scheme_are_rebuilt(
     _check(library, encoder)
 
 
+def test_segments_without_columns_are_read(library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    update_index(library, encoder)
+    live = list_tree_ids(library)
+    with_columns = _opened(library, encoder).get_columns(live)
+    assert with_columns is not None
+    np.testing.assert_array_equal(with_columns, read_columns(library, live))
+    with monkeypatch.context() as patch:
+        patch.setattr("eqkin.index.term_segments.SEGMENT_SCHEME", 505)
+        update_index(library, encoder, rebuild=True)
+    assert _opened(library, encoder).get_columns(live) is None
+    assert not verify(library.folder).notes
+    assert update_index(library, encoder).structured == 15
+
+
 def test_terms_do_not_depend_on_the_model(library: Library, encoder: Encoder, other_encoder: Encoder) -> None:
     update_index(library, encoder)
     terms = _state(library).terms
@@ -259,7 +275,8 @@ def _write(folder: Path, trees: np.ndarray, owners: np.ndarray, codes: np.ndarra
     """A segment of trees x, y, x, y, ... with some terms, each of which occurs once."""
     norms = np.zeros((len(trees), len(RANKED_FAMILIES)), np.uint16)
     ones, operators = np.ones(len(codes), np.uint8), _make_operators(len(trees))
-    return write_segment(folder, trees, Structure(owners, codes, ones, norms, operators))
+    columns = np.stack((trees // 3, trees % 3, trees + 7), axis=1)
+    return write_segment(folder, trees, Structure(owners, codes, ones, norms, operators, columns))
 
 
 def _make_operators(count: int) -> OperatorForest:
@@ -322,7 +339,11 @@ def test_merged_segment_has_the_live_trees(tmp_path: Path) -> None:
     scores, found = index.search(np.array([77], np.uint32), np.ones(1, np.float32), 10**6)
     np.testing.assert_array_equal(found, trees[::3][has[::3, 11]])
     assert (scores == 1).all()
-    operators = index.get_operators(np.array([trees[3], 10**6, 0, trees[6]]))
+    asked = np.array([trees[3], 10**6, 0, trees[6]])
+    columns = index.get_columns(asked)
+    assert columns is not None
+    np.testing.assert_array_equal(columns, (asked, asked // 3, asked % 3, asked + 7))
+    operators = index.get_operators(asked)
     assert [operators.to_json(tree) for tree in range(4)] == ["v:y", "v:y", "v:x", "v:x"]
 
 

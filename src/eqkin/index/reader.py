@@ -37,6 +37,7 @@ class VectorIndex:
             if not is_intact(self._folder, entry):
                 raise CorruptData(f"{self._folder / entry.file}: does not match its hash; {REBUILD_HINT}")
         self._files = VectorFiles(self._folder, manifest.files, manifest.dimensions)
+        self.generation: int = library.read_generation()  # of the library when its trees were listed
         live = list_tree_ids(library)
         self._codes = BinaryCodes(self._files) if len(self._files) > settings.max_flat_vectors else None
         # of the same state; None: there are none yet, or of another scheme

@@ -4,6 +4,9 @@ A segment has its trees in ascending order; a tree's place among them is its row
 
     runs     (runs, 2)          numbers of trees that follow one another: the first, and how many
     norms    (trees, families)  sums of squared weights of its terms, by family (`trees.idf.encode_norms`)
+    papers   (runs, 2)          papers of trees that follow one another: the paper's number, and how many trees
+    display  (trees,)           the last bits of the number of its display (`library.references`)
+    latex    (trees,)           a hash of its LaTeX
 
 Arrays whose names begin with `postings.` are lists (`index.postings`); occurrences are counted only where ranking needs
 them, of neighbours. Those that begin with `operators.` are operator trees (`trees.stored_operators`).
@@ -46,7 +49,8 @@ NAMED_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name
 NAMELESS_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("anypath", "form"))
 PATTERN_FAMILIES = (*NAMED_FAMILIES, *NAMELESS_FAMILIES[:-1])  # of parts, not of whole statements
 TERM_SCHEME = 5  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
-SEGMENT_SCHEME = 100 * TERM_SCHEME + 5  # raise the last two digits when only the arrays of a segment change
+SEGMENT_SCHEME = 100 * TERM_SCHEME + 6  # raise the last two digits when only the arrays of a segment change
+READABLE_SCHEMES = (505, SEGMENT_SCHEME)  # before 506, papers, displays and LaTeX were not stored
 
 _LENGTH_PIVOT = np.float32(0.35)  # how much a formula's size counts against it
 _LENGTH_OFFSET = np.float32(5)  # nodes that every formula has in addition
@@ -55,6 +59,11 @@ _ARRAYS: dict[str, tuple[str, list[int]]] = {
     "norms": ("U16", [-1, len(RANKED_FAMILIES)]),
     **{f"postings.{name}": (kind, [-1]) for name, kind in POSTING_ARRAYS.items()},
     **{f"operators.{name}": kind for name, kind in OPERATOR_ARRAYS.items()},
+}
+_COLUMN_ARRAYS: dict[str, tuple[str, list[int]]] = {
+    "papers": ("I64", [-1, 2]),
+    "display": ("U16", [-1]),
+    "latex": ("U32", [-1]),
 }
 
 Rows = npt.NDArray[np.uint32]
@@ -81,10 +90,14 @@ class Structure:
     counts: npt.NDArray[np.uint8]  # (postings,) its occurrences; 1 if they are not counted
     norms: npt.NDArray[np.uint16]  # (trees, families) as `encode_norms` makes them
     operators: OperatorForest
+    columns: Integers  # (trees, 3) paper, display and hash of LaTeX (`library.references.EquationColumns`)
 
 
 def extract_structure(task: TreeTask) -> tuple[Integers, Structure]:
-    """Parse trees and extract the terms that are indexed; return it with the numbers of the trees."""
+    """Parse trees and extract the terms that are indexed; return it with the numbers of the trees.
+
+    Papers, displays and LaTeX are not known here, and 0.
+    """
     operators = parse_operators(task.forest)
     presentation = extract_terms(task.forest, families=INDEXED_FAMILIES)
     structure = extract_structure_terms(operators)
@@ -96,7 +109,8 @@ def extract_structure(task: TreeTask) -> tuple[Integers, Structure]:
     counts = np.where(indexed.family == NEIGHBOUR_FAMILY, np.minimum(indexed.count, MAX_COUNTED), 1).astype(np.uint8)
     owners = indexed.tree.astype(np.uint32)
     operators = replace(operators)  # a copy without cached properties, which need not be sent to the writer
-    return task.numbers, Structure(owners, indexed.code, counts, encode_norms(norms.T), operators)
+    columns = np.zeros((len(operators), len(_COLUMN_ARRAYS)), np.int64)
+    return task.numbers, Structure(owners, indexed.code, counts, encode_norms(norms.T), operators, columns)
 
 
 class TermSegment:
@@ -125,6 +139,19 @@ class TermSegment:
                 or not self.operators.is_valid()
             ):
                 raise ValueError("lists do not fit trees")
+            self.columns: tuple[Array, ...] | None = None  # rows at which papers begin, these papers, display, latex
+            if "papers" in arrays:
+                paper, sizes = arrays["papers"].T
+                self.columns = accumulate(sizes), paper, arrays["display"], arrays["latex"]
+                if len({int(self.columns[0][-1]), *map(len, (self.trees, *self.columns[2:]))}) > 1 or (sizes < 1).any():
+                    raise ValueError("papers do not fit trees")
+
+    def get_columns(self, rows: Integers) -> Integers:
+        """Return paper, display and hash of LaTeX of some rows, (rows, 3); they must be stored."""
+        assert self.columns is not None
+        starts, papers, display, latex = self.columns
+        paper = papers[np.searchsorted(starts, rows, "right") - 1]
+        return np.stack((paper, display[rows], latex[rows]), axis=1).astype(np.int64)
 
     @contextmanager
     def check_damage(self) -> Iterator[None]:
@@ -137,8 +164,9 @@ class TermSegment:
 
 def open_segment(folder: Path, entry: TermsEntry) -> TermSegment:
     """Open a segment; raises `CorruptData`."""
-    arrays = open_arrays(folder, entry, _ARRAYS, REBUILD_HINT)
-    segment = TermSegment(folder / entry.file, dict(zip(_ARRAYS, arrays, strict=True)))
+    wanted = _ARRAYS | (_COLUMN_ARRAYS if entry.scheme == SEGMENT_SCHEME else {})
+    arrays = open_arrays(folder, entry, wanted, REBUILD_HINT)
+    segment = TermSegment(folder / entry.file, dict(zip(wanted, arrays, strict=True)))
     if len(segment.trees) != entry.count:
         raise CorruptData(f"{folder / entry.file}: damaged (wrong number of trees); {REBUILD_HINT}")
     return segment
@@ -152,6 +180,10 @@ def write_segment(folder: Path, trees: Integers, structure: Structure) -> TermsE
         "runs": np.stack((trees[first], np.diff(first, append=len(trees))), axis=1).astype(np.int64),
         "norms": structure.norms,
     }
+    paper, display, latex = structure.columns.T
+    first = np.flatnonzero(np.diff(paper, prepend=paper[:1] - 1))
+    arrays["papers"] = np.stack((paper[first], np.diff(first, append=len(trees))), axis=1)
+    arrays |= {"display": display.astype(np.uint16), "latex": latex.astype(np.uint32)}
     arrays |= {f"postings.{name}": array for name, array in lists.items()}
     arrays |= {f"operators.{name}": array for name, array in pack_operators(structure.operators).items()}
     return TermsEntry(*write_arrays(folder, "terms", arrays), len(trees), len(structure.codes), SEGMENT_SCHEME)
@@ -164,7 +196,7 @@ def read_trees(folder: Path, entries: Sequence[TermsEntry]) -> Integers:
 
 def count_unparsed(folder: Path, entries: Sequence[TermsEntry]) -> int:
     """Count the equations of an index's segments that could not be parsed completely."""
-    segments = [open_segment(folder, entry) for entry in entries if entry.scheme == SEGMENT_SCHEME]
+    segments = [open_segment(folder, entry) for entry in entries if entry.scheme in READABLE_SCHEMES]
     return sum(segment.operators.n_unparsed for segment in segments)
 
 
@@ -194,21 +226,25 @@ class TermCodec:
                 operators = segment.operators.read(np.flatnonzero(alive))
             kept = alive[rows]
             owners = positions[rows[kept]].astype(np.uint32)
-            parts.append(Structure(owners, codes[kept], counts[kept], segment.norms[alive], operators))
+            columns = segment.get_columns(np.flatnonzero(alive))
+            parts.append(Structure(owners, codes[kept], counts[kept], segment.norms[alive], operators, columns))
             order.append(positions[alive])
         if not len(trees):
             return None
         merged, places = _concatenate(parts), np.argsort(np.concatenate(order))
-        merged = replace(merged, norms=merged.norms[places], operators=merged.operators.select(places))
+        norms, columns, operators = merged.norms[places], merged.columns[places], merged.operators.select(places)
+        merged = replace(merged, norms=norms, operators=operators, columns=columns)
         return write_segment(self.folder, trees, merged)
 
 
 def _concatenate(parts: Sequence[Structure]) -> Structure:
     """Return the structure of all parts, whose owners have different positions."""
-    owners, codes, counts, norms = (
-        np.concatenate([getattr(part, name) for part in parts]) for name in ("owners", "codes", "counts", "norms")
+    owners, codes, counts, norms, columns = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("owners", "codes", "counts", "norms", "columns")
     )
-    return Structure(owners, codes, counts, norms, OperatorForest.concatenate([part.operators for part in parts]))
+    operators = OperatorForest.concatenate([part.operators for part in parts])
+    return Structure(owners, codes, counts, norms, operators, columns)
 
 
 @dataclass

@@ -31,10 +31,11 @@ from eqkin.index.manifest import (
     delete_old_models,
     save_model,
 )
-from eqkin.index.term_segments import SEGMENT_SCHEME, TermBuffer, TermCodec, extract_structure, read_trees
+from eqkin.index.term_segments import SEGMENT_SCHEME, Structure, TermBuffer, TermCodec, extract_structure, read_trees
 from eqkin.index.vectors import Integers, VectorBuffer, VectorCodec, VectorFiles
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_tree_ids
+from eqkin.library.references import read_columns
 from eqkin.storage import WriterLock, delete_unused_files, sync_folder
 from eqkin.storage.segments import SegmentEntry, SegmentSet, cache_hashes
 from eqkin.trees import Forest
@@ -224,7 +225,8 @@ class _IndexUpdate:
         """Add the terms of new equations, which do not depend on the model, and keep their segments few."""
         have = read_trees(self.folder, self.manifest.terms or ())
         tasks = (TreeTask(trees, forest) for trees, forest in self._iter_new_trees(have))
-        structures = self.executor.map(extract_structure, tasks, on_failure=fail_task)
+        extracted = self.executor.map(extract_structure, tasks, on_failure=fail_task)
+        structures = ((trees, self._add_columns(trees, structure)) for trees, structure in extracted)
         self.report.structured = self._append_segments("structure", "terms", have, structures, TermBuffer)
         entries, live = self.manifest.terms or (), list_tree_ids(self.library)
         trees = read_trees(self.folder, entries)
@@ -234,6 +236,13 @@ class _IndexUpdate:
         entries = segments.compact(codec, drop_dead=drop_dead, max_segments=self.settings.max_segments)
         if entries != self.manifest.terms:
             self._commit(terms=entries)
+
+    def _add_columns(self, trees: Integers, structure: Structure) -> Structure:
+        with self.library.translate_errors():
+            found = read_columns(self.library, trees)
+        columns = np.zeros_like(structure.columns)  # a tree may have been removed a moment ago
+        columns[np.searchsorted(trees, found.keys)] = np.stack(found[1:], axis=1)
+        return replace(structure, columns=columns)
 
     def _iter_new_trees(self, have: Integers) -> Iterator[tuple[Integers, Forest]]:
         """Yield the library's trees that are not in `have`, some at a time, in ascending order."""

@@ -50,8 +50,8 @@ def read_columns(library: LibraryFiles, trees: Integers) -> EquationColumns:
         "WHERE e.tree IN (SELECT value FROM json_each(?))",
         (json.dumps(trees.tolist()),),
     ).fetchall()
-    numbers = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3).T
-    found = EquationColumns(*numbers, hash_latex([row[3] for row in rows]))
+    keys, paper, display = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3).T
+    found = EquationColumns(keys, paper, display, hash_latex([row[3] for row in rows]))
     place = {tree: at for at, tree in enumerate(found.keys.tolist())}
     return found.select(np.array([place[tree] for tree in trees.tolist() if tree in place], np.int64))
 

@@ -194,7 +194,12 @@ class LocalSnapshot:
         return refs
 
     def get_columns(self, keys: Keys) -> EquationColumns:
-        """Return what tells equations apart; see `Snapshot`."""
+        """Return what tells equations apart; see `Snapshot`. The database is asked if it changed after the index."""
+        index = self._index
+        if index.terms is not None and index.generation == self._records.generation:
+            columns = index.terms.get_columns(keys) if index.terms.find_known(keys).all() else None
+            if columns is not None:
+                return columns
         with self.library.translate_errors():
             return read_columns(self.library, keys)
 

@@ -66,7 +66,7 @@ def rerank(query: QueryFeatures | None, candidates: CandidateSet, *, text: bool,
     if named:
         is_named = np.isin(candidates.keys, list(named))
         scores = np.where(is_named, _NAMED_SCORE + (1 - _NAMED_SCORE) * scores, _NAMED_SCORE * scores)
-    candidates.similarity, candidates.score = cosines.astype(np.float64), scores
+    candidates.similarity, candidates.score = cosines.astype(np.float64), scores.astype(np.float64)
     return np.lexsort((candidates.keys, -cosines, -scores))
 
 

@@ -321,8 +321,8 @@ def add_overlaps(
         first[bucket + 1] = term
     for key in hash_terms(label, parent, tree, table, seeds, True, known, False):
         code = np.uint32(key >> _FAMILY_BITS)
-        bucket = code >> _BUCKET_SHIFT
-        for place in range(first[bucket], first[bucket + 1]):
+        leading = np.int64(code >> _BUCKET_SHIFT)
+        for place in range(first[leading], first[leading + 1]):
             if codes[place] == code:
                 counts[np.int64(key >> _HALF + _FAMILY_BITS), place] += 1
     for place in range(len(places)):
