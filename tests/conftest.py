@@ -43,7 +43,7 @@ COMPILED_MODULES = (
 )
 LONG_FILES = (  # begin first, so that no process waits for another one at the end
     *SHARED_SERVERS,
-    "tests/training/test_distributed.py",
+    "tests/training/",
     "tests/reproduce/",
     "tests/index/test_durability.py",
     "tests/library/test_durability.py",
