@@ -357,7 +357,7 @@ def describe_update(report: UpdateReport) -> str:
         rate = report.structured / max(report.structure_seconds, 1e-9)
         parts.append(f"structure of {report.structured:,} indexed, {rate:,.0f}/s")
     if report.papers:
-        parts.append(f"text of {report.papers:,} papers indexed")
+        parts.append(f"text of {report.papers:,} paper{'s' if report.papers != 1 else ''} indexed")
     return "; ".join(parts)
 
 

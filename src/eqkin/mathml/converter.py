@@ -76,7 +76,7 @@ class Failure:
             return cls("undefined command", message, position, undefined[1])
         for pattern, reason in _REASONS:
             if pattern.search(message):
-                return cls(reason, message.removeprefix("eqkin:"), position)
+                return cls(reason, message.removeprefix("eqkin:").removeprefix("limit "), position)
         return cls("not parsed", message, position)
 
 
