@@ -59,7 +59,7 @@ EXPERIMENTS = (
 
 @pytest.fixture(scope="module", autouse=True)
 def smallest_scale(tmp_path_factory):
-    """Make `--small` even smaller: fewer steps, notations, queries, networks, and images in a batch."""
+    """Make `--small` even smaller: fewer steps, notations, queries, and images in a batch."""
     scale = replace(
         SMALL_SCALE, triplets=120, triples=400, width=16, bitmaps=30, distractors=40, searches=2, resamples=30
     )
@@ -72,7 +72,6 @@ def smallest_scale(tmp_path_factory):
         patch.setattr("eqkin.evaluation.context.SMALL_SCALE", scale)
         patch.setattr("reproduce.sets.read_notations", lambda: notations)
         patch.setattr("reproduce.keywords.BUNDLED_QUERIES", folder / BUNDLED_QUERIES.name)
-        patch.delitem(BITMAP_NETWORKS, "cropped")
         for name, settings in BITMAP_NETWORKS.items():
             patch.setitem(BITMAP_NETWORKS, name, replace(settings, batch_size=8, times=min(settings.times, 2)))
         yield
