@@ -9,7 +9,7 @@ from py_mini_racer import JSTimeoutException
 
 from eqkin.mathml import notations as notations_module
 from eqkin.mathml.converter import Converter
-from eqkin.mathml.notations import NotationWriter
+from eqkin.mathml.notations import Notation, NotationWriter
 from eqkin.mathml.operators import OperatorParser
 from eqkin.trees.forest import Forest
 from eqkin.trees.operators import FORM_KINDS
@@ -81,21 +81,50 @@ def test_renamed_notations_keep_the_form_without_names(writer, forest):
 )
 def test_formula_is_printed_in_each_usual_notation(latex, expected, writer, converter):
     [printed] = writer.print(converter.convert([latex]).forest, count=120, renamed=0, seed=0)
-    missing = [part for part in expected if not any(part in text for text, _ in printed)]
+    missing = [part for part in expected if not any(part in notation.latex for notation in printed)]
     assert missing == []
 
 
+@pytest.mark.parametrize(
+    ("latex", "expected"),
+    [
+        (r"\sum_{i=1}^n x_i = y", [r"\int  x (t ) \, d t", r"\sum_{i } x _{i }", "x (i )"]),
+        (r"\frac{\partial u(x,t)}{\partial t} = k \nabla^2 u(x,t)", [r"\frac{\partial ^{2} u", r"\frac{d u }{d t }"]),
+        (r"\hat H |\psi\rangle = E |\psi\rangle", [r"H  ψ  = E  ψ", r"\hat{H }"]),
+        (r"|\langle x, y\rangle| \le \|x\| \|y\|", [r"x ^{\top}", r"\lvert x"]),
+        (r"a = b + c", ["a  -b  = c", "-c  = b"]),
+        (r"L = \frac{1}{2} m v^2", ["L  = m  v ^{2}", r"F  = \frac{1}{2} m  v ^{2}"]),
+        (r"A \cup B = B \cup A", [r"\vee"]),
+        (r"p = q = r", ["p  = r", "p  = q"]),
+        (r"\max_a Q(a) = V", [r"\sup"]),
+    ],
+)
+def test_formula_is_paraphrased_as_others_would_write_it(latex, expected, writer, converter):
+    [printed] = writer.print(converter.convert([latex]).forest, count=400, seed=0, paraphrased=1)
+    assert all(notation.is_paraphrase for notation in printed)
+    missing = [part for part in expected if not any(part in notation.latex for notation in printed)]
+    assert missing == []
+
+
+def test_paraphrases_can_be_parsed_and_most_have_another_form(writer, forest):
+    paraphrases, source = writer.rewrite(forest, count=10, seed=1, paraphrased=1)
+    assert min(np.bincount(source, minlength=len(FORMULAS))) >= 3
+    assert OperatorParser().parse(paraphrases).unparsed.max() == 0
+    kind = FORM_KINDS.index("canonical")
+    assert (read_forms(paraphrases)[:, kind] != read_forms(forest)[source, kind]).mean() > 0.5
+
+
 def test_notations_depend_only_on_the_seed(forest):
-    runs = [NotationWriter().print(forest, count=3, renamed=0.5, seed=seed) for seed in (4, 4, 5)]
+    runs = [NotationWriter().print(forest, count=3, renamed=0.5, paraphrased=0.5, seed=seed) for seed in (4, 4, 5)]
     assert runs[0] == runs[1] != runs[2]
 
 
 class CarelessWriter(NotationWriter):
     """Prints notations of `a = b` that mean something else, cannot be converted, or change nothing."""
 
-    def print(self, forest: Forest, **settings: object) -> list[list[tuple[str, bool]]]:
+    def print(self, forest: Forest, **settings: object) -> list[list[Notation]]:
         wrong = [("a = c", False), ("x = x", True), ("a + b", False), (r"\frac{", False), ("a = b", False)]
-        return [[*wrong, ("b = a", False), ("x = y", True)]]
+        return [[Notation(*notation, False) for notation in [*wrong, ("b = a", False), ("x = y", True)]]]
 
 
 def test_notations_with_another_form_are_dropped(converter):

@@ -427,7 +427,7 @@ class NotationWriter {
     const argument = list.length ? this.enclose(this.join(list, ", ")) : "";
     const isOnly = list.length === 1 && list[0].label === variables[0].label && list[0].text === variables[0].text;
     const lagrange = /^[\p{Ll}]$/u.test(letter) && (USUALLY_DIFFERENTIATED.has(letter) || USUAL_FUNCTIONS.has(letter)) && sameName && order <= 3;
-    if (variables[0].label === "any" || (lagrange && isOnly)) options.push(() => [`${this.print(base)}${"'".repeat(order)}${argument}`, LEVEL.closed]);
+    if (variables[0].label === "any" || (lagrange && isOnly)) options.push(() => [`${this.print(base, LEVEL.atom)}${"'".repeat(order)}${argument}`, LEVEL.closed]);
     if (letter && sameName && variables[0].text === "t" && order <= 2 && (isOnly || !list.length)) options.push(() => [`${order === 1 ? "\\dot" : "\\ddot"}{${this.print(base)}}${argument}`, LEVEL.closed]);
     if (variables[0].label !== "any") {
       const d = this.partial ? "\\partial " : this.upright, power = order > 1 ? `^{${order}}` : "";
@@ -547,8 +547,9 @@ const WRITERS = { // label -> [LaTeX, level]
 };
 for (const accent in ACCENT_COMMANDS) WRITERS[accent] ??= (writer, node) => [`\\wide${accent}{${writer.print(node.children[0])}}`, LEVEL.atom];
 
-// One batch as for `parseOperators`, with a seed for each tree, `count` and the share to rename; the answer is for each
-// tree a list of [LaTeX, whether variables are renamed], empty if it was not parsed completely.
+// One batch as for `parseOperators`, with a seed for each tree, `count`, and the shares to paraphrase and to rename; the
+// answer is for each tree a list of [LaTeX, whether variables are renamed, whether it is a paraphrase], empty if the tree
+// was not parsed completely.
 function writeNotations(json) {
   const batch = JSON.parse(json), forest = new PresentationForest(batch), answers = [];
   let start = 0;
@@ -558,8 +559,11 @@ function writeNotations(json) {
     try {
       const root = parser.parse();
       for (let k = 0; k < batch.count && parser.unparsed === 0 && measureDepth(root) <= MAX_DEPTH; k++) {
-        const random = makeRandom(seed + 7919 * k), writer = new NotationWriter(parser, root, random, random() < batch.renamed);
-        notations.push([writer.print(root) + (writer.free.mark ? writer.pick([".", ",", ""]) : ""), writer.renames]);
+        const random = makeRandom(seed + 7919 * k), isParaphrase = random() < batch.paraphrased;
+        const printed = isParaphrase ? new Paraphrase(root, random, start - size).apply(root) : root;
+        const writer = new NotationWriter(parser, printed, random, random() < batch.renamed);
+        if (isParaphrase) writer.partial = random() < 0.5;
+        notations.push([writer.print(printed) + (writer.free.mark ? writer.pick([".", ",", ""]) : ""), writer.renames, isParaphrase]);
       }
     } catch (error) {
       if (batch.debug) notations.push([String(error.stack ?? error), null]);

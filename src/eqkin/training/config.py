@@ -89,6 +89,7 @@ class Recipe:
     notations: int = 0  # other notations of each rewritten equation; 0: no equation is rewritten
     rewritten: int = 60_000  # equations to rewrite, at most
     notations_renamed: float = 0.125  # fraction of the notations with other names of variables
+    notations_paraphrased: float = 0.0  # fraction of the notations that say only nearly the same
     notations_share: float = 0.5  # fraction of the triplets that contrast notations of one equation
     names_share: float = 0.0  # fraction of the triplets that contrast equations with a common name
 
@@ -150,6 +151,7 @@ class Recipe:
             "renamed and averaged must be in [0, 1]": all(0 <= share <= 1 for share in (self.renamed, self.averaged)),
             "notations and rewritten must not be negative": min(self.notations, self.rewritten) >= 0,
             "notations_renamed must be in [0, 1]": 0 <= self.notations_renamed <= 1,
+            "notations_paraphrased must be in [0, 1]": 0 <= self.notations_paraphrased <= 1,
             "notations_share and names_share must not be negative, their sum must be below 1": (
                 min(self.notations_share, self.names_share) >= 0 and self.notations_share + self.names_share < 1
             ),
@@ -196,6 +198,7 @@ RECIPES = {
         context_weight=1.0,
         notations=3,
         rewritten=90_000,
+        notations_paraphrased=0.65,
         notations_share=0.35,
         names_share=0.3,
     ),

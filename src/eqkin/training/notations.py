@@ -27,7 +27,7 @@ def build_notations(corpus: Corpus, recipe: Recipe) -> Corpus:
     Args:
         corpus: The equations. Those of small papers are as likely as those of large ones.
         recipe: Says how many equations to rewrite (`rewritten`), how often (`notations`), and what share of the
-            notations to rename (`notations_renamed`).
+            notations to rename (`notations_renamed`) and to paraphrase (`notations_paraphrased`).
     """
     rng = np.random.default_rng(recipe.seed)
     sizes = corpus.forest.sizes
@@ -40,7 +40,11 @@ def build_notations(corpus: Corpus, recipe: Recipe) -> Corpus:
         trees = chosen[first : first + _BLOCK_TREES]
         originals = corpus.forest.select(trees)
         notations, source = writer.rewrite(
-            originals, count=recipe.notations, renamed=recipe.notations_renamed, seed=recipe.seed + first
+            originals,
+            count=recipe.notations,
+            seed=recipe.seed + first,
+            renamed=recipe.notations_renamed,
+            paraphrased=recipe.notations_paraphrased,
         )
         rewritten = np.unique(source)
         both = ForestBuilder()
@@ -69,7 +73,8 @@ def add_related(corpus: Corpus, recipe: Recipe, folder: Path) -> Corpus:
     The folder keeps both for the next run with the same equations and settings.
     """
     whole = corpus
-    settings = (corpus.digest, recipe.notations, recipe.rewritten, recipe.notations_renamed, recipe.seed)
+    shares = recipe.notations_renamed, recipe.notations_paraphrased
+    settings = (corpus.digest, recipe.notations, recipe.rewritten, *shares, recipe.seed)
     for kind, is_wanted in ((NOTATIONS, recipe.notations > 0), (NAMES, recipe.names_share > 0)):
         if is_wanted:
             path = folder / f"{kind}-{hashlib.sha256(repr(settings).encode()).hexdigest()[:12]}.zst"
