@@ -186,7 +186,7 @@ RECIPES = {
         transpositions=120.0,
         renamed=0.1,
         batch=1_024,
-        triplets=30_000_000,
+        triplets=40_000_000,
         learning_rate=1e-3,
         warm_up=100,
         balance=0.5,
@@ -199,8 +199,8 @@ RECIPES = {
         notations=3,
         rewritten=90_000,
         notations_paraphrased=0.65,
-        notations_share=0.35,
-        names_share=0.3,
+        notations_share=0.62,
+        names_share=0.2,
     ),
 }
 
