@@ -29,12 +29,12 @@ def test_recipe_eqkin_has_a_mix_network_and_three_losses():
     assert (recipe.name, recipe.loss, recipe.masking, recipe.renamed, recipe.transpositions) == (
         "eqkin", "kin", 0.15, 0.1, 120.0,
     )  # fmt: skip
-    assert (recipe.triplets, recipe.rewritten) == (30_000_000, 90_000)
+    assert (recipe.triplets, recipe.rewritten) == (40_000_000, 90_000)
     assert (recipe.batch, recipe.learning_rate, recipe.warm_up, recipe.schedule) == (1024, 1e-3, 100, "cosine")
     assert (recipe.weight_decay, recipe.balance, recipe.averaged) == (0.01, 0.5, 0.4)
     weights = recipe.structure_weight, recipe.context_weight, recipe.words_weight
     assert (recipe.temperature, *weights) == (0.05, 0.4, 1, 0.3)
-    assert (recipe.notations, recipe.notations_share, recipe.names_share) == (3, 0.35, 0.3)
+    assert (recipe.notations, recipe.notations_share, recipe.names_share) == (3, 0.62, 0.2)
     assert recipe.validate() == recipe
 
 

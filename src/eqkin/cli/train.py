@@ -56,7 +56,7 @@ def train(
     """Train a network that maps related equations to nearby vectors. It needs no labels.
 
     The recipe `eqkin` has three objectives: the structure of equations, which equations occur together, and the words
-    around them. Half of the pairs are notations of one equation: eqkin rewrites equations such that they mean the same.
+    around them. Most pairs are notations of one equation: eqkin rewrites equations such that they mean (nearly) the same.
     `paper` is the recipe of the paper that eqkin is based on.
 
     A part of the works is held out; the share of their triples that the network ranks correctly is reported during and
@@ -72,8 +72,8 @@ def train(
 
     Settings of `--set`: loss (kin, histogram, triplet), contexts (section,paper,citation), masking, renamed,
     transpositions, balance, learning_rate, warm_up, schedule (linear, cosine), weight_decay, averaged, temperature,
-    structure_weight, context_weight, words_weight, notations, rewritten, notations_renamed, notations_share,
-    names_share, held_out, split_seed, kind (mix, sum), width, layers, normalised, dimensions.
+    structure_weight, context_weight, words_weight, notations, rewritten, notations_renamed, notations_paraphrased,
+    notations_share, names_share, held_out, split_seed, kind (mix, sum), width, layers, normalised, dimensions.
 
     **Examples**
 
