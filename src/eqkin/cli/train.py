@@ -56,8 +56,8 @@ def train(
     """Train a network that maps related equations to nearby vectors. It needs no labels.
 
     The recipe `eqkin` has three objectives: the structure of equations, which equations occur together, and the words
-    around them. Most pairs are notations of one equation: eqkin rewrites equations such that they mean (nearly) the same.
-    `paper` is the recipe of the paper that eqkin is based on.
+    around them. Most pairs are notations of one equation: eqkin rewrites equations such that they mean the same or
+    nearly the same. `paper` is the recipe of the paper that eqkin is based on.
 
     A part of the works is held out; the share of their triples that the network ranks correctly is reported during and
     after training, with its confidence interval. Everything is kept in the folder of the run: `model/` is what

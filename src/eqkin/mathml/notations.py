@@ -20,7 +20,7 @@ from eqkin.limits import LIMITS
 from eqkin.mathml.converter import LIMIT_ERRORS, PARSER_SCRIPTS, Converter, load_scripts, start_engine
 from eqkin.mathml.operators import OperatorParser, encode_trees
 from eqkin.trees.forest import Forest, ForestBuilder
-from eqkin.trees.operators import FORM_KINDS, OperatorForest
+from eqkin.trees.operators import FORM_KINDS
 
 _BATCH_TREES = 500  # rewritten in one call
 _CANONICAL, _RENAMED = FORM_KINDS.index("canonical"), FORM_KINDS.index("renamed")
@@ -88,7 +88,7 @@ class NotationWriter:
     ) -> tuple[Forest, Integers]:
         """Return trees of other notations that keep the canonical form, and for each the number of its formula.
 
-        A notation with renamed variables keeps the name-free form; of a paraphrase all can be parsed. Arguments: see `print`.
+        A notation with renamed variables keeps the name-free form; a paraphrase can be parsed. Arguments: see `print`.
         """
         printed = self.print(forest, count=count, seed=seed, renamed=renamed, paraphrased=paraphrased)
         written = [(tree, notation) for tree, notations in enumerate(printed) for notation in dict.fromkeys(notations)]
