@@ -23,10 +23,10 @@ from tests.trees.strategies import build
 SAME = {
     "fraction": [r"\frac{a}{b}", r"a/b", r"a b^{-1}", r"{a \over b}", r"\frac1b a"],
     "fraction of fractions": [r"\frac{a}{b/c}", r"\frac{ac}{b}", r"ac/b"],
-    "root": [r"\sqrt{x+1}", r"(x+1)^{1/2}", r"(x+1)^{\frac12}", r"\sqrt[2]{x+1}"],
+    "root": [r"\sqrt{x+1}", r"(x+1)^{1/2}", r"(x+1)^{\frac12}", r"\sqrt[2]{x+1}", r"(x+1)^{0.5}"],
     "exponential": [r"e^{-x}", r"\exp(-x)", r"\mathrm{e}^{-x}", r"\exp{(-x)}", r"\exp\left[-x\right]", r"\exp\{-x\}"],
     "braces as brackets": [r"\frac12 \{a + b\}^2", r"\frac12 (a + b)^2"],
-    "transpose": [r"X^T X", r"X^\top X", r"X^{\mathsf T} X", r"X'X", r"\mathbf{X}^\intercal \mathbf{X}"],
+    "transpose": [r"X^T X", r"X^\top X", r"X^{\mathsf T} X", r"X'X", r"\mathbf{X}^\intercal \mathbf{X}", r"{}^tX X"],
     "derivative in time": [
         r"\frac{du}{dt}", r"\frac{\partial u}{\partial t}", r"\partial_t u", r"\dot u", r"u_t", r"\frac{d}{dt}u",
     ],
@@ -41,12 +41,14 @@ SAME = {
     "interval": [r"x \in [a, b]", r"x \in (a, b)", r"x \in [a, b)"],
     "maximum": [r"\max(a, b)", r"\max\{a, b\}"],
     "heat equation": [r"T_t = k T_{xx}", r"\frac{\partial T}{\partial t} = k \frac{\partial^2 T}{\partial x^2}"],
+    "divergence of a gradient": [r"\nabla\cdot\nabla u", r"\nabla \cdot (\nabla u)", r"\operatorname{div}(\nabla u)", r"\nabla^2 u"],
+    "set with a condition": [r"\{x \mid x > 0\}", r"\{x : x > 0\}", r"\{x | 0 < x\}"],
     "binomial of a sum": [r"\binom{n+1}{k}", r"C_{n+1}^k", r"C(n+1, k)"],
     "derivative of a capital": [r"F'(x)", r"\frac{dF(x)}{dx}"],
     "expectation without brackets": [r"\mathbb{E} X^2", r"\mathbb{E}[X^2]"],
     "adjoint of a matrix": [r"V^* U", r"V^\dagger U", r"V^{\mathsf H} U"],
     "sequence": [r"x[n]", r"x(n)"],
-    "binomial": [r"\binom nk", r"{n \choose k}", r"\begin{pmatrix} n \\ k \end{pmatrix}", r"C_n^k"],
+    "binomial": [r"\binom nk", r"{n \choose k}", r"\begin{pmatrix} n \\ k \end{pmatrix}", r"C_n^k", r"C^n_k", r"{}_nC_k"],
     "expectation": [r"\mathbb{E}[X]", r"E[X]", r"\operatorname{E}(X)", r"\mathrm{E}[X]", r"E\{X\}", r"E(X)"],
     "probability": [
         r"P(A\mid B)", r"\Pr(A|B)", r"P\{A|B\}", r"\mathbb{P}(A \,|\, B)", r"P\left(A \middle| B\right)",
@@ -157,7 +159,7 @@ PARSED = {
     r"\sin^2 x": ["pow", ["f:sin", "v:x"], "n:2"],
     r"\nabla \times B": ["curl", "v:B"],
     r"\{1, 2\}": ["set", "n:1", "n:2"],
-    r"\inf \{t: t > 0\}": ["inf", ["set", ["colon", "v:t", ["<", "n:0", "v:t"]]]],
+    r"\inf \{t: t > 0\}": ["inf", ["set", ["given", "v:t", ["<", "n:0", "v:t"]]]],
     r"y = x, \quad x > 0": ["with", ["=", "v:y", "v:x"], ["<", "n:0", "v:x"]],
     r"f(x) = \begin{cases} x & x > 0 \\ 0 & \text{otherwise} \end{cases}": [
         "=",

@@ -37,8 +37,10 @@ const RULES = { // label -> rewrite to an equivalent notation, or null
   "×": (node) => (hasChild(node, isNumeral) ? relabel("*")(node) : null),
   neg: (node) => (node.children[0].label === "dots" ? node.children[0] : node.children[0].label === "neg" ? node.children[0].children[0] : null),
   "+": (node) => (hasChild(node, isSum) ? branch("+", node.children.flatMap((child) => listOf(child, "+")), node.at) : findLaplacian(node)),
-  "*": multiply, frac: divide,
-  pow: (node) => (isInverse(node) ? branch("frac", [number("1", node.at), invert(node)], node.at) : readExponential(node) ?? readCombinations(node)),
+  "*": (node) => readPrescript(node) ?? multiply(node), frac: divide,
+  pow: (node) => (isInverse(node) ? branch("frac", [number("1", node.at), invert(node)], node.at) : /^0?\.5$/.test(node.children[1].text) ? root(node, number("2", node.at)) : readExponential(node) ?? readCombinations(node)),
+  div: (node) => (node.children[0].label === "grad" ? relabel("laplace")(node.children[0]) : null),
+  set: (node) => (node.children.length === 1 && node.children[0].label === "colon" ? branch("set", [relabel("given")(node.children[0])], node.at) : null),
   v: (node) => (node.text === "π" ? leaf("c", "π", node.at) : node.name !== null ? readSubscript(node) : null),
   app: readChoice, chain: joinChain,
   "∈": (node) => (node.children[1]?.is(PAIR) && node.children[1].children.length === 2 ? branch("∈", [node.children[0], relabel("interval")(node.children[1])], node.at) : null),
@@ -72,11 +74,24 @@ function joinChain(node) {
   return branch(label, [links[0].children[0], ...links.map((link) => link.children[1])], node.at);
 }
 
-// C_n^k and C(n, k) are binomial coefficients.
+// C_n^k, C^n_k and C(n, k) are binomial coefficients.
 function readCombinations(node) {
   const base = node.children[0], upper = node.children[1], isIndexed = base.label === "idx" && base.children.length === 2 && base.children[0].text === "C";
   const lower = isIndexed ? base.children[1] : base.name !== null && base.name.base === "C" ? base.name.subscript : null;
-  return lower !== null && lower.is(COUNT) && upper.is(COUNT) ? branch("binom", [lower, upper], node.at) : null;
+  return lower !== null && lower.is(COUNT) && upper.is(COUNT) ? branch("binom", /^[nN]$/.test(upper.text) && /^[krji]$/.test(lower.text) ? [upper, lower] : [lower, upper], node.at) : null;
+}
+
+// {}^t X is a transpose, {}_n C_k a binomial coefficient.
+const isPrescript = (node) => (node.label === "pow" || node.label === "idx") && node.children[0].label === "empty";
+function readPrescript(node) {
+  if (!hasChild(node, isPrescript)) return null;
+  const k = node.children.findIndex(isPrescript), script = node.children[k].children[1], base = node.children[k + 1];
+  if (base === undefined) return null;
+  const isChoice = base.name !== null && base.name.base === "C" && script.is(COUNT) && base.name.subscript.is(COUNT);
+  const isTranspose = node.children[k].label === "pow" && /^[tT]$/.test(script.text);
+  if (!isChoice && !isTranspose) return null;
+  const read = isChoice ? branch("binom", [script, base.name.subscript], node.at) : branch("transpose", [base], node.at);
+  return combine("*", [...node.children.slice(0, k), read, ...node.children.slice(k + 2)], node.at);
 }
 
 function readChoice(node) {
