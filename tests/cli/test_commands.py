@@ -179,7 +179,7 @@ def test_convert_refuses_a_line_that_is_not_utf_8_and_a_line_without_end() -> No
     assert "<mi>c</mi>" in fourth
     assert result.stderr.splitlines() == [
         "line 1: the formula is not UTF-8",
-        "line 3: limit formula longer than 20000 characters",
+        "line 3: formula longer than 20000 characters",
     ]
 
 
