@@ -11,7 +11,6 @@ const LOGIC = { "∪": "∨", "∩": "∧", "⋃": "⋁", "⋂": "⋀", "∨": "
 const DEFINED = ["E", "L", "J", "F", "S", "Q", "R", "f", "g", "h", "y", "z", "u", "w"];
 const INDICES = /^[i-nt]$/;
 const isVariable = (node) => node.label === "v" && node.text.length === 1;
-const describe = (node) => (node.children.length ? `${node.label}(${node.children.map(describe)})` : node.text);
 
 class Paraphrase {
   constructor(root, random, at) {
@@ -23,9 +22,9 @@ class Paraphrase {
     for (let level = [root]; level.length; level = level.flatMap((node) => node.children))
       for (const node of level) {
         if (node.label === "v") this.letters.set(node.text, (this.letters.get(node.text) ?? 0) + 1);
-        if (node.label !== "app") continue;
-        const [name, ...list] = node.children, own = list.every(isVariable) ? list.map((v) => v.text).join() : null;
-        this.argumentsOf.set(describe(name), this.argumentsOf.has(describe(name)) && this.argumentsOf.get(describe(name)) !== own ? null : own);
+        if (node.label !== "app" || !isVariable(node.children[0])) continue;
+        const [{ text }, ...list] = node.children, own = list.every(isVariable) ? list.map((v) => v.text).join() : null;
+        this.argumentsOf.set(text, this.argumentsOf.has(text) && this.argumentsOf.get(text) !== own ? null : own);
       }
   }
 
@@ -45,7 +44,7 @@ class Paraphrase {
   change(node) {
     if (!node.children.length) return this.changeLeaf(node);
     let changed = null;
-    for (const kind in CHANGES[node.label] ?? {}) if (this.used.has(kind)) changed ??= CHANGES[node.label][kind](this, node);
+    for (const kind in CHANGES[node.label] ?? {}) if (this.used.has(kind)) changed ??= CHANGES[node.label][kind](node, this);
     return mapChildren(changed ?? node, (child) => this.change(child));
   }
 
@@ -93,7 +92,7 @@ class Paraphrase {
   }
 
   occurs(node, name) {
-    return describe(node) === describe(name) || node.children.some((child) => this.occurs(child, name));
+    return hashTree(node) === hashTree(name) || node.children.some((child) => this.occurs(child, name));
   }
 
   // A term goes to the other side; a factor only in equations, where its sign does not matter.
@@ -112,14 +111,13 @@ class Paraphrase {
   }
 }
 
-const keepFirst = (paraphrase, node) => node.children[0];
-const relabelTo = (label) => (paraphrase, node) => branch(label, node.children, node.at);
+const keepFirst = (node) => node.children[0];
 // From i = 1 to n: over i.
-const dropRange = (paraphrase, node) => branch(node.label, node.children.filter((child) => child.label !== "to").flatMap((child) => {
+const dropRange = (node) => branch(node.label, node.children.filter((child) => child.label !== "to").flatMap((child) => {
   if (child.label !== "from" || roleOf(node.label) & INTEGRAL) return child.label === "from" ? [] : [child];
   return child.children[0].label === "=" ? [branch("from", child.children[0].children.slice(0, 1), child.at)] : [child];
 }), node.at);
-function dropConstants(paraphrase, node) {
+function dropConstants(node, paraphrase) {
   const isConstant = (factor) => factor.label === "n" || (factor.label === "frac" && factor.children.every((part) => part.label === "n")) || (isVariable(factor) && paraphrase.letters.get(factor.text) === 1 && paraphrase.random() < 0.5);
   const rest = node.children.filter((factor) => !isConstant(factor));
   return rest.length && rest.length < node.children.length ? combine("*", rest, node.at) : null;
@@ -127,24 +125,24 @@ function dropConstants(paraphrase, node) {
 
 const CHANGES = { // label -> kind of paraphrase -> how to change a node of this label, or null to leave it
   app: {
-    sequence: (paraphrase, { children: [name, ...list] }) => (isVariable(name) && list.length === 1 && isVariable(list[0]) && INDICES.test(list[0].text) ? paraphrase.branch("idx", name, list[0]) : null),
-    arguments: (paraphrase, { children: [name] }) => (isVariable(name) && !FIXED_LETTERS.has(name.text) && paraphrase.argumentsOf.get(name.text) ? name : null),
+    sequence: ({ children: [name, ...list] }, paraphrase) => (isVariable(name) && list.length === 1 && isVariable(list[0]) && INDICES.test(list[0].text) ? paraphrase.branch("idx", name, list[0]) : null),
+    arguments: ({ children: [name] }, paraphrase) => (isVariable(name) && !FIXED_LETTERS.has(name.text) && paraphrase.argumentsOf.get(name.text) ? name : null),
   },
-  idx: { sequence: (paraphrase, node) => (node.children.length === 2 ? paraphrase.branch("app", ...node.children) : null) },
-  max: { bounds: relabelTo("sup") }, sup: { bounds: relabelTo("max") }, min: { bounds: relabelTo("inf") }, inf: { bounds: relabelTo("min") },
-  div: { laplacian: (paraphrase, { children: [inner] }) => (inner.label === "grad" ? paraphrase.branch("laplace", ...inner.children) : null) },
+  idx: { sequence: (node, paraphrase) => (node.children.length === 2 ? paraphrase.branch("app", ...node.children) : null) },
+  max: { bounds: relabel("sup") }, sup: { bounds: relabel("max") }, min: { bounds: relabel("inf") }, inf: { bounds: relabel("min") },
+  div: { laplacian: ({ children: [inner] }, paraphrase) => (inner.label === "grad" ? paraphrase.branch("laplace", ...inner.children) : null) },
   hat: { accents: keepFirst }, tilde: { accents: keepFirst }, check: { accents: keepFirst },
-  "∑": { continuous: (paraphrase, node) => paraphrase.integrate(node), ranges: dropRange },
-  "∫": { continuous: (paraphrase, node) => paraphrase.add(node), ranges: dropRange },
+  "∑": { continuous: (node, paraphrase) => paraphrase.integrate(node), ranges: dropRange },
+  "∫": { continuous: (node, paraphrase) => paraphrase.add(node), ranges: dropRange },
   "∏": { ranges: dropRange },
-  D: { laplacian: (paraphrase, node) => (node.children.length === 3 && node.children.slice(1).every((v) => v.text === "x") ? paraphrase.branch("laplace", node.children[0]) : null) },
-  laplace: { laplacian: (paraphrase, node) => paraphrase.branch("D", node.children[0], paraphrase.variable("x"), paraphrase.variable("x")) },
-  inner: { products: (paraphrase, { children: [one, other] }) => paraphrase.branch("*", paraphrase.random() < 0.7 ? paraphrase.branch("transpose", one) : one, other) },
+  D: { laplacian: (node, paraphrase) => (node.children.length === 3 && node.children.slice(1).every((v) => v.text === "x") ? paraphrase.branch("laplace", node.children[0]) : null) },
+  laplace: { laplacian: (node, paraphrase) => paraphrase.branch("D", node.children[0], paraphrase.variable("x"), paraphrase.variable("x")) },
+  inner: { products: ({ children: [one, other] }, paraphrase) => paraphrase.branch("*", paraphrase.random() < 0.7 ? paraphrase.branch("transpose", one) : one, other) },
   "*": {
-    products: (paraphrase, { children }) => (children.length === 2 && children[0].label === "transpose" ? paraphrase.branch("inner", children[0].children[0], children[1]) : null),
+    products: ({ children }, paraphrase) => (children.length === 2 && children[0].label === "transpose" ? paraphrase.branch("inner", children[0].children[0], children[1]) : null),
     constants: dropConstants,
   },
-  norm: { norms: relabelTo("abs") }, abs: { norms: relabelTo("norm") },
+  norm: { norms: relabel("abs") }, abs: { norms: relabel("norm") },
   ket: { states: keepFirst }, bra: { states: keepFirst },
 };
-for (const label in LOGIC) CHANGES[label] = { logic: relabelTo(LOGIC[label]) };
+for (const label in LOGIC) CHANGES[label] = { logic: relabel(LOGIC[label]) };

@@ -44,7 +44,7 @@ from eqkin.web.models import (
     StrictSearch,
     Text,
 )
-from eqkin.web.service import JsonResponse, ModelRoute, ServerState, State
+from eqkin.web.service import JsonResponse, ServerState, State
 
 
 async def refuse_unknown_parameters(request: Request) -> None:
@@ -65,7 +65,6 @@ def _list_parameters(path: str, method: str) -> frozenset[str]:
 
 _PROBLEM = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}}
 router = APIRouter(
-    route_class=ModelRoute,
     dependencies=[Depends(refuse_unknown_parameters)],
     responses={
         "4XX": {"description": "The request is wrong, or something does not exist."} | _PROBLEM,

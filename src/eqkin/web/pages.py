@@ -35,10 +35,10 @@ from eqkin.web.api import find_for_draft, refuse_if_read_only
 from eqkin.web.errors import WebError, find_or_404
 from eqkin.web.keys import PublicEngine
 from eqkin.web.models import PageSearch, ReadParams, Text
-from eqkin.web.service import ModelRoute, ServerState, State
+from eqkin.web.service import ServerState, State
 from eqkin.web.settings import ServerSettings
 
-router = APIRouter(include_in_schema=False, route_class=ModelRoute)
+router = APIRouter(include_in_schema=False)
 EXAMPLES = (  # kind of input, what is typed
     ("LaTeX", r"P(A|B) = \frac{P(B|A) P(A)}{P(B)}"),
     ("Unicode", "iħ ∂ψ/∂t = Hψ"),

@@ -7,14 +7,11 @@ from collections.abc import Callable, Coroutine, Hashable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar, get_origin
+from typing import Annotated, Any, TypeVar
 
 import jinja2
 import orjson
 from fastapi import Depends
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
-from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -118,41 +115,6 @@ async def get_state(request: Request) -> ServerState:
 
 
 State = Annotated[ServerState, Depends(get_state)]
-
-
-class ModelRoute(APIRoute):
-    """A route that reads the parameters of an address straight into its model.
-
-    FastAPI, which documents them, looks at each of them several times: a search has 17, half of the time of an answer
-    that is known.
-    """
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the function that answers; that of FastAPI for a route without a model of parameters."""
-        given = [parameter.field_info.annotation for parameter in self.dependant.query_params]
-        model = given[0] if len(given) == 1 else None
-        if not isinstance(model, type) or not issubclass(model, BaseModel):
-            return super().get_route_handler()
-        fields = {
-            field.alias or name: get_origin(field.annotation) is tuple for name, field in model.model_fields.items()
-        }
-
-        async def handle(request: Request) -> Response:
-            for dependency in self.dependencies:
-                await dependency.dependency(request)  # type: ignore[misc]
-            sent = request.query_params
-            values = {
-                name: sent.getlist(name) if several else sent[name] for name, several in fields.items() if name in sent
-            }
-            try:
-                params = model.model_validate(values)
-            except ValidationError as error:
-                problems = [{**problem, "loc": ("query", *problem["loc"])} for problem in error.errors()]
-                raise RequestValidationError(problems) from error
-            response: Response = await self.endpoint(params=params, server=await get_state(request))
-            return response
-
-        return handle
 
 
 class JsonResponse(Response):

@@ -32,7 +32,7 @@ def test_unreachable_server_is_reported_without_password():
     require("milvus-lite")
     port = free_port()
     with pytest.raises(Unreachable) as caught:
-        open_backend(f"http://root:hushhush@127.0.0.1:{port}", "x", "model")
+        open_backend(f"http://someone:hushhush@127.0.0.1:{port}", "x", "model")
     assert f"http://127.0.0.1:{port}" in str(caught.value) and "hush" not in str(caught.value)
     assert MilvusConnection(f"127.0.0.1:{port}").shown == f"http://127.0.0.1:{port}"
 
