@@ -230,18 +230,10 @@ def test_terms_of_another_scheme_are_rebuilt(
     _check(library, encoder)
 
 
-def test_segments_without_columns_are_read(library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_are_those_of_the_database(library: Library, encoder: Encoder) -> None:
     update_index(library, encoder)
     live = list_tree_ids(library)
-    with_columns = _opened(library, encoder).get_columns(live)
-    assert with_columns is not None
-    np.testing.assert_array_equal(with_columns, read_columns(library, live))
-    with monkeypatch.context() as patch:
-        patch.setattr("eqkin.index.term_segments.SEGMENT_SCHEME", 505)
-        update_index(library, encoder, rebuild=True)
-    assert _opened(library, encoder).get_columns(live) is None
-    assert not verify(library.folder).notes
-    assert update_index(library, encoder).structured == 15
+    np.testing.assert_array_equal(_opened(library, encoder).get_columns(live), read_columns(library, live))
 
 
 def test_terms_do_not_depend_on_the_model(library: Library, encoder: Encoder, other_encoder: Encoder) -> None:
@@ -341,7 +333,6 @@ def test_merged_segment_has_the_live_trees(tmp_path: Path) -> None:
     assert (scores == 1).all()
     asked = np.array([trees[3], 10**6, 0, trees[6]])
     columns = index.get_columns(asked)
-    assert columns is not None
     np.testing.assert_array_equal(columns, (asked, asked // 3, asked % 3, asked + 7))
     operators = index.get_operators(asked)
     assert [operators.to_json(tree) for tree in range(4)] == ["v:y", "v:y", "v:x", "v:x"]

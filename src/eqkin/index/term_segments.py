@@ -50,20 +50,17 @@ NAMELESS_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(n
 PATTERN_FAMILIES = (*NAMED_FAMILIES, *NAMELESS_FAMILIES[:-1])  # of parts, not of whole statements
 TERM_SCHEME = 5  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
 SEGMENT_SCHEME = 100 * TERM_SCHEME + 6  # raise the last two digits when only the arrays of a segment change
-READABLE_SCHEMES = (505, SEGMENT_SCHEME)  # before 506, papers, displays and LaTeX were not stored
 
 _LENGTH_PIVOT = np.float32(0.35)  # how much a formula's size counts against it
 _LENGTH_OFFSET = np.float32(5)  # nodes that every formula has in addition
 _ARRAYS: dict[str, tuple[str, list[int]]] = {
     "runs": ("I64", [-1, 2]),
     "norms": ("U16", [-1, len(RANKED_FAMILIES)]),
-    **{f"postings.{name}": (kind, [-1]) for name, kind in POSTING_ARRAYS.items()},
-    **{f"operators.{name}": kind for name, kind in OPERATOR_ARRAYS.items()},
-}
-_COLUMN_ARRAYS: dict[str, tuple[str, list[int]]] = {
     "papers": ("I64", [-1, 2]),
     "display": ("U16", [-1]),
     "latex": ("U32", [-1]),
+    **{f"postings.{name}": (kind, [-1]) for name, kind in POSTING_ARRAYS.items()},
+    **{f"operators.{name}": kind for name, kind in OPERATOR_ARRAYS.items()},
 }
 
 Rows = npt.NDArray[np.uint32]
@@ -109,7 +106,7 @@ def extract_structure(task: TreeTask) -> tuple[Integers, Structure]:
     counts = np.where(indexed.family == NEIGHBOUR_FAMILY, np.minimum(indexed.count, MAX_COUNTED), 1).astype(np.uint8)
     owners = indexed.tree.astype(np.uint32)
     operators = replace(operators)  # a copy without cached properties, which need not be sent to the writer
-    columns = np.zeros((len(operators), len(_COLUMN_ARRAYS)), np.int64)
+    columns = np.zeros((len(operators), 3), np.int64)
     return task.numbers, Structure(owners, indexed.code, counts, encode_norms(norms.T), operators, columns)
 
 
@@ -139,19 +136,18 @@ class TermSegment:
                 or not self.operators.is_valid()
             ):
                 raise ValueError("lists do not fit trees")
-            self.columns: tuple[Array, ...] | None = None  # rows at which papers begin, these papers, display, latex
-            if "papers" in arrays:
-                paper, sizes = arrays["papers"].T
-                self.columns = accumulate(sizes), paper, arrays["display"], arrays["latex"]
-                if len({int(self.columns[0][-1]), *map(len, (self.trees, *self.columns[2:]))}) > 1 or (sizes < 1).any():
-                    raise ValueError("papers do not fit trees")
+            self._papers, sizes = arrays["papers"].T
+            self._paper_starts, self._display, self._latex = accumulate(sizes), arrays["display"], arrays["latex"]
+            if (
+                not self._paper_starts[-1] == len(self._display) == len(self._latex) == len(self.trees)
+                or (sizes < 1).any()
+            ):
+                raise ValueError("papers do not fit trees")
 
     def get_columns(self, rows: Integers) -> Integers:
-        """Return paper, display and hash of LaTeX of some rows, (rows, 3); they must be stored."""
-        assert self.columns is not None
-        starts, papers, display, latex = self.columns
-        paper = papers[np.searchsorted(starts, rows, "right") - 1]
-        return np.stack((paper, display[rows], latex[rows]), axis=1).astype(np.int64)
+        """Return paper, display and hash of LaTeX of some rows, (rows, 3)."""
+        paper = self._papers[np.searchsorted(self._paper_starts, rows, "right") - 1]
+        return np.stack((paper, self._display[rows], self._latex[rows]), axis=1).astype(np.int64)
 
     @contextmanager
     def check_damage(self) -> Iterator[None]:
@@ -164,9 +160,8 @@ class TermSegment:
 
 def open_segment(folder: Path, entry: TermsEntry) -> TermSegment:
     """Open a segment; raises `CorruptData`."""
-    wanted = _ARRAYS | (_COLUMN_ARRAYS if entry.scheme == SEGMENT_SCHEME else {})
-    arrays = open_arrays(folder, entry, wanted, REBUILD_HINT)
-    segment = TermSegment(folder / entry.file, dict(zip(wanted, arrays, strict=True)))
+    arrays = open_arrays(folder, entry, _ARRAYS, REBUILD_HINT)
+    segment = TermSegment(folder / entry.file, dict(zip(_ARRAYS, arrays, strict=True)))
     if len(segment.trees) != entry.count:
         raise CorruptData(f"{folder / entry.file}: damaged (wrong number of trees); {REBUILD_HINT}")
     return segment
@@ -196,7 +191,7 @@ def read_trees(folder: Path, entries: Sequence[TermsEntry]) -> Integers:
 
 def count_unparsed(folder: Path, entries: Sequence[TermsEntry]) -> int:
     """Count the equations of an index's segments that could not be parsed completely."""
-    segments = [open_segment(folder, entry) for entry in entries if entry.scheme in READABLE_SCHEMES]
+    segments = [open_segment(folder, entry) for entry in entries if entry.scheme == SEGMENT_SCHEME]
     return sum(segment.operators.n_unparsed for segment in segments)
 
 

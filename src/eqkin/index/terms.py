@@ -14,7 +14,7 @@ from eqkin.errors import BadInput
 from eqkin.index.manifest import TermsEntry
 from eqkin.index.posting_kernels import TERM
 from eqkin.index.postings import Codes, FoundLists, count_rows
-from eqkin.index.term_segments import READABLE_SCHEMES, TermSegment, normalise_length, open_segment
+from eqkin.index.term_segments import SEGMENT_SCHEME, TermSegment, normalise_length, open_segment
 from eqkin.index.vectors import Floats, Integers, TreeRows, find_members, find_positions
 from eqkin.library.references import EquationColumns
 from eqkin.trees.idf import decode_norms
@@ -46,7 +46,7 @@ class TermIndex:
     @classmethod
     def open(cls, folder: Path, entries: Sequence[TermsEntry], live: Integers) -> TermIndex | None:
         """Open an index's segments; None if their terms follow another scheme. Raises `CorruptData`."""
-        if any(entry.scheme not in READABLE_SCHEMES for entry in entries):
+        if any(entry.scheme != SEGMENT_SCHEME for entry in entries):
             return None
         return cls([open_segment(folder, entry) for entry in entries], live)
 
@@ -73,10 +73,8 @@ class TermIndex:
             norms[places] = self._segments[number].norms[rows]
         return decode_norms(norms.T)
 
-    def get_columns(self, trees: Integers) -> EquationColumns | None:
-        """Return what tells trees apart, all of which must be there; None if the index does not have it."""
-        if any(segment.columns is None for segment in self._segments):
-            return None
+    def get_columns(self, trees: Integers) -> EquationColumns:
+        """Return what tells trees apart, all of which must be there."""
         columns = np.zeros((len(trees), len(EquationColumns._fields) - 1), np.int64)
         for number, rows, places in self._rows.iter_parts(self._rows.find_rows(trees)):
             columns[places] = self._segments[number].get_columns(rows)

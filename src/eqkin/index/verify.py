@@ -16,7 +16,7 @@ from eqkin.index.manifest import (
     find_model_problems,
     find_unknown_index_files,
 )
-from eqkin.index.term_segments import READABLE_SCHEMES, read_trees
+from eqkin.index.term_segments import SEGMENT_SCHEME, read_trees
 from eqkin.index.text import find_changes, find_problems
 from eqkin.index.vectors import VectorFiles, has_repeats
 from eqkin.library.files import LibraryFiles
@@ -74,7 +74,7 @@ def _check_segments(
     damaged = SegmentSet(folder, terms, REBUILD_HINT).find_problems()
     problems += damaged
     if not damaged:
-        trees = read_trees(folder, [entry for entry in terms if entry.scheme in READABLE_SCHEMES])
+        trees = read_trees(folder, [entry for entry in terms if entry.scheme == SEGMENT_SCHEME])
         if has_repeats(trees):
             problems.append(f"{folder}: the terms of an equation are indexed twice; {REBUILD_HINT}")
         if missing := int(np.isin(live, trees, invert=True).sum()):

@@ -36,10 +36,9 @@ SELECT e.tree, e.number, e.mark, {LATEX} AS latex, e.label, e.printed, w.number 
 FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section {JOIN_WHOLE}
 """
 _SELECT_REFS = (
-    f"SELECT e.tree, e.paper, e.number, {LATEX}, coalesce(w.number, -1) FROM equations e {JOIN_WHOLE} "
-    "WHERE e.tree IN (SELECT value FROM json_each(?))"
+    f"SELECT e.tree, p.key, e.number, {LATEX}, p.year, p.fields, p.lang, coalesce(w.number, -1) "
+    f"FROM equations e JOIN papers p ON p.id = e.paper {JOIN_WHOLE} WHERE e.tree IN (SELECT value FROM json_each(?))"
 )
-_SELECT_PAPER_FACETS = "SELECT id, key, fields, year, lang FROM papers WHERE id IN (SELECT value FROM json_each(?))"
 _SELECT_EXPORT = f"""
 SELECT e.tree, e.number, e.mark, e.environment, e.label, e.status, e.repaired, e.reason, e.message, e.printed, e.inline,
     e.section, {LATEX} AS latex, w.number AS whole, p.key, p.title, p.authors, p.year, p.fields, p.macros,
@@ -49,7 +48,6 @@ WHERE p.id = ? AND (? OR e.tree IS NOT NULL) ORDER BY e.number
 """
 
 Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]  # equations by field, by year
-PaperFacets: TypeAlias = tuple[str, tuple[str, ...], int | None, str]  # key, fields, year, language
 
 
 @dataclass(frozen=True)
@@ -261,27 +259,13 @@ def count_facets(library: LibraryFiles) -> Facets:
     return dict(fields.most_common()), dict(sorted(years.items()))
 
 
-def get_refs(
-    library: LibraryFiles, trees: Iterable[int], papers: dict[int, PaperFacets] | None = None
-) -> dict[int, EquationRef]:
-    """Return references of trees; a tree that is not in the library is left out.
-
-    Args:
-        library: Where they are.
-        trees: Their numbers.
-        papers: Papers by id that are known already; those that are read are added.
-    """
+def get_refs(library: LibraryFiles, trees: Iterable[int]) -> dict[int, EquationRef]:
+    """Return references of trees; a tree that is not in the library is left out."""
     rows = library.connection.execute(_SELECT_REFS, (_to_json(map(int, trees)),)).fetchall()
-    known = {} if papers is None else papers
-    if missing := {row[1] for row in rows} - known.keys():
-        for paper, key, fields, year, lang in library.connection.execute(_SELECT_PAPER_FACETS, (_to_json(missing),)):
-            known[paper] = key, _parse_names(fields), year, lang
-    refs = {}
-    for tree, paper, number, latex, whole in rows:
-        if paper in known:  # otherwise it was removed a moment ago
-            key, fields, year, lang = known[paper]
-            refs[tree] = EquationRef(tree, key, number, latex, year, fields, lang, whole)
-    return refs
+    return {
+        tree: EquationRef(tree, paper, number, latex, year, _parse_names(fields), lang, whole)
+        for tree, paper, number, latex, year, fields, lang, whole in rows
+    }
 
 
 def count_by_paper(library: LibraryFiles, trees: Iterable[int], filters: Filters) -> list[PaperCount]:

@@ -22,7 +22,7 @@ from eqkin.index.vectors import find_members
 from eqkin.library import records
 from eqkin.library.files import LibraryFiles, TreeNotFound
 from eqkin.library.queries import has_equations
-from eqkin.library.records import PaperFacets, select_papers, select_trees
+from eqkin.library.records import select_papers, select_trees
 from eqkin.library.references import EquationColumns, read_columns
 from eqkin.mathml.converter import get_converter_identity
 from eqkin.mathml.operators import parse_operators
@@ -63,7 +63,6 @@ class RecordCache:
 
     generation: int
     refs: dict[int, EquationRef] = field(default_factory=dict)
-    papers: dict[int, PaperFacets] = field(default_factory=dict)
     nodes: dict[int, NodeColumns] = field(default_factory=dict)
     equations: dict[int, EquationRecord] = field(default_factory=dict)
 
@@ -187,7 +186,7 @@ class LocalSnapshot:
         found = {}
         if missing:
             with self.library.translate_errors():
-                found = records.get_refs(self.library, missing, cached.papers)
+                found = records.get_refs(self.library, missing)
         refs = {key: ref for key in wanted if (ref := found.get(key) or cached.refs.get(key)) is not None}
         if len(found) <= _MAX_REFS_CACHED_AT_ONCE:
             cached.refs.update(found)
@@ -196,10 +195,12 @@ class LocalSnapshot:
     def get_columns(self, keys: Keys) -> EquationColumns:
         """Return what tells equations apart; see `Snapshot`. The database is asked if it changed after the index."""
         index = self._index
-        if index.terms is not None and index.generation == self._records.generation:
-            columns = index.terms.get_columns(keys) if index.terms.find_known(keys).all() else None
-            if columns is not None:
-                return columns
+        if (
+            index.terms is not None
+            and index.generation == self._records.generation
+            and index.terms.find_known(keys).all()
+        ):
+            return index.terms.get_columns(keys)
         with self.library.translate_errors():
             return read_columns(self.library, keys)
 
@@ -293,10 +294,8 @@ class LocalSnapshot:
     def _records(self) -> RecordCache:
         """What was read of the library in the state in which it is first needed."""
         generation, cached = self.library.read_generation(), self._backend.records
-        if cached.generation != generation:
+        if cached.generation != generation or cached.is_full:
             cached = self._backend.records = RecordCache(generation)
-        elif cached.is_full:
-            cached = self._backend.records = RecordCache(generation, papers=cached.papers)
         return cached
 
     @property
