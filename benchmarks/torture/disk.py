@@ -60,45 +60,50 @@ class SimulatedDisk:
     """A folder as the disk has it, and what was changed since the last synchronisation."""
 
     def __init__(self, root: Path) -> None:
-        self._files: dict[int, _File] = {}
-        self._names: dict[str, int] = {}  # path -> inode, 0 for a folder; synchronised
-        self._pending: list[tuple[str, str, int]] = []  # changes of names: path, second path, inode or -1 for a removal
+        self._files: list[_File | None] = [None]  # by number; the first is none: the number of folders
+        self._numbers: dict[int, int] = {}  # of files, by inode; a new file may get the inode of a deleted one
+        self._names: dict[str, int] = {}  # path -> number; synchronised
+        self._pending: list[tuple[str, str, int]] = []  # changes of names: path, second path, number (-1: removed)
         self._root = str(root)
         for path in root.rglob("*"):
-            inode = 0 if path.is_dir() else path.stat().st_ino
-            self._names[str(path)] = inode
-            if inode:
-                self._files[inode] = _File(path.read_bytes())
+            self._names[str(path)] = 0 if path.is_dir() else self._add(path.stat().st_ino, path.read_bytes())
+
+    def _add(self, inode: int, content: bytes = b"") -> int:
+        self._files.append(_File(content))
+        self._numbers[inode] = len(self._files) - 1
+        return len(self._files) - 1
+
+    def _get(self, inode: int) -> _File:
+        file = self._files[self._numbers[inode]]
+        assert file is not None
+        return file
 
     def apply(self, operation: Operation) -> None:
         """Do what was recorded."""
         name, path = operation.name, operation.path
         if name in ("create", "mkdir"):
-            inode = operation.inode if name == "create" else 0
-            if inode:
-                self._files[inode] = _File()
-            self._pending.append((path, "", inode))
+            self._pending.append((path, "", self._add(operation.inode) if name == "create" else 0))
         elif name == "unlink":
             self._pending.append((path, "", -1))
         elif name == "rename":
             self._pending.append((path, operation.second, self._resolve(self._pending)[path]))
-        elif name == "fsync" and operation.inode in self._files:
-            file = self._files[operation.inode]
+        elif name == "fsync" and path != self._root and self._resolve(self._pending).get(path) != 0:
+            file = self._get(operation.inode)
             file.content, file.pending = file.build(file.pending), []
         elif name == "fsync":  # of a folder
             inside = [change for change in self._pending if os.path.dirname(change[0]) == path]
             self._names = self._resolve(inside)
             self._pending = [change for change in self._pending if change not in inside]
         else:
-            self._files[operation.inode].pending.append(operation)
+            self._get(operation.inode).pending.append(operation)
 
     def _resolve(self, changes: list[tuple[str, str, int]]) -> dict[str, int]:
         names = dict(self._names)
-        for path, second, inode in changes:
-            if second or inode < 0:
+        for path, second, number in changes:
+            if second or number < 0:
                 names.pop(path, None)
-            if inode >= 0:
-                names[second or path] = inode
+            if number >= 0:
+                names[second or path] = number
         return names
 
     def write_state(self, folder: Path, mode: str, chance: random.Random) -> None:
@@ -110,14 +115,14 @@ class SimulatedDisk:
                 inside = [change for change in self._pending if os.path.dirname(change[0]) == name]
                 kept = kept + inside[: round(part * len(inside))]
         folder.mkdir()
-        for path, inode in sorted(self._resolve(kept).items()):
+        for path, number in sorted(self._resolve(kept).items()):
             target = folder / os.path.relpath(path, self._root)
             if not target.parent.is_dir():
                 continue  # the name of its folder was lost
-            if not inode:
+            file = self._files[number]
+            if file is None:
                 target.mkdir(exist_ok=True)
                 continue
-            file = self._files[inode]
             pending = file.pending if mode == "content" else []
             if mode == "some":
                 pending = [operation for operation in file.pending if chance.random() < 0.5]

@@ -47,3 +47,16 @@ def test_simulated_disk_loses_what_was_not_synchronised(tmp_path: Path) -> None:
     assert [read(careful, mode) for mode in MODES[:3]] == [{"old": b"old"}, {"old": b"content"}, {"old": b"old"}]
     write(careful, "sync")
     assert all(read(careful, mode) == {"old": b"content"} for mode in MODES)
+
+
+def test_simulated_disk_keeps_a_file_whose_inode_is_used_again(tmp_path: Path) -> None:
+    root = tmp_path / "before"
+    root.mkdir()
+    (root / "old").write_bytes(b"old")
+    disk, inode = SimulatedDisk(root), (root / "old").stat().st_ino
+    disk.apply(Operation("unlink", 0, 0, str(root / "old"), "", b""))
+    disk.apply(Operation("create", inode, 0, str(root / "new"), "", b""))
+    disk.apply(Operation("write", inode, 0, str(root / "new"), "", b"new"))
+    disk.apply(Operation("fsync", inode, 0, str(root / "new"), "", b""))
+    disk.write_state(tmp_path / "after", "lost", random.Random(0))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "after").iterdir()} == {"old": b"old"}
