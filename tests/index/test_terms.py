@@ -43,14 +43,15 @@ from tests.index.conftest import write_note
 def _terms(library: Library) -> Iterator[tuple[int, np.ndarray]]:
     """The terms of each tree that should be indexed."""
     for numbers, forest in library.iter_forests():
-        for place, number in enumerate(numbers.tolist()):
-            yield number, _extract_codes(to_bytes(forest.select(np.array([place]))))
+        yield from zip(numbers.tolist(), _extract_codes(to_bytes(forest)), strict=True)
 
 
 @cache
-def _extract_codes(tree: bytes) -> np.ndarray:
-    codes = extract_structure(TreeTask(np.array([0]), from_bytes(tree)))[1].codes
-    return np.unique(codes & np.uint32((1 << 26) - 1))  # what is stored of them
+def _extract_codes(forest: bytes) -> list[np.ndarray]:
+    trees = from_bytes(forest)
+    terms = extract_structure(TreeTask(np.arange(len(trees)), trees))[1]
+    codes = terms.codes & np.uint32((1 << 26) - 1)  # what is stored of them
+    return [np.unique(codes[terms.owners == tree]) for tree in range(len(trees))]
 
 
 def _lists(library: Library) -> dict[int, set[int]]:

@@ -18,7 +18,7 @@ from reproduce.triples import unpack_bits
 from tests.training.corpora import corpus_of
 
 CORPUS = corpus_of([[4], [3, 2], [4], [5]])
-SCALE = replace(SMALL_SCALE, triplets=480, triples=1_000)
+SCALE = replace(SMALL_SCALE, triplets=192, triples=1_000)
 
 
 def draw_images(corpus: Corpus) -> np.ndarray:

@@ -130,7 +130,7 @@ def test_compose_passes_torch_opcheck():
 
 
 def test_share_renames_a_fraction_of_the_equations_unchanged_otherwise():
-    some, every = (Augmentation(100.0, seed=3, device=CPU, share=s).draw(torch.tensor(5), 4_000) for s in (0.3, 1.0))
+    some, every = (Augmentation(100.0, seed=3, device=CPU, share=s).draw(torch.tensor(5), 1_000) for s in (0.3, 1.0))
     same = torch.arange(192, dtype=torch.uint8)
     kept = (some.new == same).all(1)
     assert 0.65 < kept.float().mean() < 0.75

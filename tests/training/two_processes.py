@@ -1,4 +1,4 @@
-"""The processes of `test_distributed`: torchrun starts this module twice.
+"""The processes of `test_distributed`: this module starts two, which share its imports, as torchrun would.
 
 Each process writes its results to a folder; at the end the second process kills itself.
 """
@@ -8,10 +8,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -142,15 +144,14 @@ class Worker:
                 os.kill(os.getpid(), signal.SIGKILL)
             return False
 
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, so that there is time to say what was noticed
         logging = replace(LOGGING, save_seconds=0)
         self.refused("lost", lambda: self.run("killed", RESUMED, logging=logging, should_stop=die))
 
 
-def main() -> None:
-    """Run all cases."""
+def run_cases(rank: int, folder: Path) -> None:
+    """Run all cases in one of the processes."""
+    os.environ["RANK"] = str(rank)
     sampling.PROJECTION_DIMENSIONS = FAST_DIMENSIONS
-    folder = Path(sys.argv[1])
     with join_process_group(CPU, timeout=timedelta(seconds=60)) as group:
         worker = Worker(group, folder, Corpus.load(folder / "corpus.zst"))
         worker.keep("sums", _sums(group))
@@ -162,6 +163,18 @@ def main() -> None:
         worker.run("resumed", RESUMED, resume=True)
         worker.refusals()
         worker.killed()
+
+
+def main() -> None:
+    """Start the processes and wait for them."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    os.environ |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [get_context("fork").Process(target=run_cases, args=(rank, Path(sys.argv[1]))) for rank in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
 
 
 if __name__ == "__main__":

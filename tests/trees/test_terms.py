@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.atlas import list_articles
-from eqkin.latex.outline import parse
-from eqkin.library.parsing import convert_document
+from eqkin.api import Library
 from eqkin.limits import LIMITS
 from eqkin.trees import ForestBuilder
 from eqkin.trees.mathml import to_node
@@ -67,11 +65,12 @@ def slow(forest):
 
 
 @pytest.fixture(scope="module")
-def atlas():
-    """Convert the atlas."""
+def atlas(atlas_library):
+    """Read the trees of the atlas."""
     builder = ForestBuilder()
-    for article in list_articles():
-        builder.add_forest(convert_document(parse(article.read_text("utf-8")))[1])
+    with Library.open(atlas_library) as library:
+        for _, forest in library.iter_forests():
+            builder.add_forest(forest)
     return builder.build()
 
 
