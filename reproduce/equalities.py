@@ -28,8 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eqkin.encoder.tree_ops import TreeBatch, average_trees
-from eqkin.evaluation.cache import compute_digest
-from eqkin.evaluation.context import FULL_SCALE
+from eqkin.evaluation.context import FULL_SCALE, compute_digest
 from eqkin.evaluation.equalities import PairSet
 from eqkin.evaluation.formulas import compute_forest_digest
 from eqkin.evaluation.measures import compute_mrr, compute_partner_ranks, find_hits

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.evaluation.cache import compute_digest
+from eqkin.evaluation.context import compute_digest
 from eqkin.evaluation.formulas import FormulaSet
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from eqkin.library.files import LibraryFiles

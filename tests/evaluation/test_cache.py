@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.errors import LibraryBusy, StorageFailed
-from eqkin.evaluation.cache import ResultCache, compute_digest
+from eqkin.evaluation.context import ResultCache, compute_digest
 
 KEY = {"system": "x", "settings": {"rate": 0.1, "sizes": [1, 2]}, "corpus": "abc"}
 JSON = st.recursive(

@@ -7,8 +7,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE, ExperimentContext
+from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE, ExperimentContext, ResultCache
 from eqkin.evaluation.formulas import FormulaSet
 from eqkin.evaluation.systems.base import EmbeddingSystem
 from tests.evaluation.small_systems import Characters, Sizes

@@ -7,8 +7,7 @@ import orjson
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
 from eqkin.evaluation.experiment import run_judged
 from eqkin.evaluation.judged import JudgedSet, read_published, read_qrels, read_run
 from eqkin.evaluation.systems.networks import EngineSystem

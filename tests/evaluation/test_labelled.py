@@ -10,8 +10,7 @@ import pytest
 from eqkin import Encoder
 from eqkin.atlas import load_equation_groups
 from eqkin.errors import BadInput, LimitReached
-from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
 from eqkin.evaluation.labelled import (
     LabelledSet,
     load_atlas_set,

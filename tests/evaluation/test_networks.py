@@ -10,8 +10,7 @@ import pytest
 from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
 from eqkin.evaluation.systems.base import EmbeddingSystem
 from eqkin.evaluation.systems.networks import NetworkSystem, UntrainedNetwork
 from eqkin.evaluation.systems.registry import SYSTEMS, make_systems

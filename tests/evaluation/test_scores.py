@@ -7,8 +7,7 @@ import pytest
 import pytrec_eval
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
 from eqkin.evaluation.formulas import NamedFormulas, read_formulas
 from eqkin.evaluation.judged import JudgedSet
 from eqkin.evaluation.scores import rank_formulas, score_systems

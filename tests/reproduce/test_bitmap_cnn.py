@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
 from eqkin.training.data import Corpus
 from reproduce.bitmap_cnn import BITMAP_NETWORKS, BitmapData, measure_bitmaps, unpack_tensor
 from reproduce.bitmaps import HEIGHT, WIDTH, pack

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from eqkin import Encoder, Library
-from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation.context import ExperimentContext, ResultCache
 from eqkin.index import update_index
 from reproduce.examples import run_examples
 

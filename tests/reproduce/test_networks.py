@@ -13,8 +13,7 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
-from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE, ExperimentContext
+from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE, ExperimentContext, ResultCache
 from eqkin.evaluation.formulas import NamedFormulas
 from eqkin.evaluation.labelled import LabelledSet
 from eqkin.training.objective import build_objective, build_training_data

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation.context import ExperimentContext, ResultCache
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
 from eqkin.statistics import Score
 from reproduce.report import PAGES, RESULTS, fill_tables, list_marked, load_tables, save_result

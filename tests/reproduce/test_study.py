@@ -8,8 +8,7 @@ import pytest
 
 from eqkin import Library
 from eqkin.errors import BadInput
-from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
 from eqkin.evaluation.formulas import FormulaSet
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import PAPER, ExperimentResult

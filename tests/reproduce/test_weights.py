@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from eqkin.encoder.encoder import Encoder
-from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
 from eqkin.evaluation.formulas import NamedFormulas
 from eqkin.evaluation.judged import JudgedSet
 from eqkin.evaluation.labelled import LabelledSet

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from eqkin import Library
 from eqkin.training.config import CONTEXT_KINDS, NAMES, NOTATIONS
 from eqkin.training.data import Corpus
-from eqkin.training.names import build_names
+from eqkin.training.notations import build_names
 from eqkin.training.randomness import make_step_column
 from eqkin.training.sampling import TripletSampler
 from eqkin.training.text import find_context_names

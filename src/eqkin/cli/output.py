@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
+from itertools import accumulate, count
 
 import typer
 
@@ -34,17 +34,14 @@ def format_results(results: Results, form: str, topic: str = "1", *, header: boo
     """
     if form == "bibtex":
         return to_bibtex(list_papers(results.hits))
-    return "".join(_iter_trec_lines(results, topic)) if form == "trec" else to_csv(results, header=header)
-
-
-def _iter_trec_lines(results: Results, topic: str, tag: str = "eqkin") -> Iterator[str]:
-    """Yield lines `topic Q0 id rank score tag`; scores never rise, since tools sort by them."""
-    best = [hit.score for hit in results.hits]
-    for at in range(len(best) - 2, -1, -1):
-        best[at] = max(best[at], best[at + 1])
-    for rank, (hit, score) in enumerate(zip(results.hits, best, strict=True), results.offset + 1):
-        name = re.sub(r"\s", "%20", hit.equation.id)
-        yield f"{topic} Q0 {name} {rank} {score:.6f} {tag}\n"
+    if form == "csv":
+        return to_csv(results, header=header)
+    names = [re.sub(r"\s", "%20", hit.equation.id) for hit in results.hits]
+    scores = list(accumulate((hit.score for hit in reversed(results.hits)), max))[
+        ::-1
+    ]  # never rise: tools sort by them
+    ranked = enumerate(zip(names, scores, strict=True), results.offset + 1)
+    return "".join(f"{topic} Q0 {name} {rank} {score:.6f} eqkin\n" for rank, (name, score) in ranked)
 
 
 def print_results(

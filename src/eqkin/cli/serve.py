@@ -21,7 +21,6 @@ from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
     from eqkin.web.server import ServeTarget
-    from eqkin.web.settings import ServerSettings
 
 Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
@@ -155,8 +154,11 @@ def serve(
         proxies=tuple(trust_proxy),
         processes=workers or os.cpu_count() or 1,
     )
-    if not local:
-        _state_risks(settings)
+    if not (local or token or trust_proxy):
+        more = "" if read_only else ", send drafts and store judgements (--read-only forbids that)"
+        warn(f"anyone who reaches this server can search the library{more}")
+    if not (local or trust_proxy):
+        warn("nothing is encrypted: in a network that others can read, use a reverse proxy with TLS (--trust-proxy)")
     if uses_milvus(context, milvus, model):
         folder = get_data_folder() / "judgements" / collection
         target = ServeTarget(None, milvus, collection, model, folder, settings)
@@ -192,15 +194,6 @@ def _check_names(root: str, origins: list[str], proxies: list[str]) -> None:
             ipaddress.ip_network(proxy)
         except ValueError as error:
             raise BadInput(f"--trust-proxy {proxy}: an address or a network is needed ({error})") from error
-
-
-def _state_risks(settings: ServerSettings) -> None:
-    """Say what others can do with a server that other machines reach."""
-    if not settings.token and not settings.proxies:
-        more = "" if settings.read_only else ", send drafts and store judgements (--read-only forbids that)"
-        warn(f"anyone who reaches this server can search the library{more}")
-    if not settings.proxies:
-        warn("nothing is encrypted: in a network that others can read, use a reverse proxy with TLS (--trust-proxy)")
 
 
 def _run_target(target: ServeTarget, host: str, port: int, open_page: bool) -> None:

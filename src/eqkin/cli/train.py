@@ -95,7 +95,12 @@ def train(
     from eqkin.training.run import TrainingRun
 
     named = {"triplets": triplets, "batch": batch, "seed": seed}
-    changes = dict(_parse_setting(setting) for setting in settings or [])
+    changes = {}
+    for setting in settings or []:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise BadInput(f"--set takes NAME=VALUE, not {setting!r}")
+        changes[name.strip()] = value.strip()
     changes |= {name: str(value) for name, value in named.items() if value is not None}
     with join_process_group(choose_device(device)) as group:
         chosen = _load_recipe(recipe, output if resume else None, group).override(changes)
@@ -157,13 +162,6 @@ def require_torch() -> None:
     """Raise `BadInput` if torch is not installed."""
     if importlib.util.find_spec("torch") is None:
         raise BadInput("training needs torch: pip install 'eqkin[train]'")
-
-
-def _parse_setting(setting: str) -> tuple[str, str]:
-    name, equals, value = setting.partition("=")
-    if not equals:
-        raise BadInput(f"--set takes NAME=VALUE, not {setting!r}")
-    return name.strip(), value.strip()
 
 
 def load_corpus(file: Path | None, library: Path) -> Corpus:

@@ -23,8 +23,7 @@ import numpy as np
 import orjson
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.evaluation.cache import ResultCache, make_folder
-from eqkin.evaluation.context import FULL_SCALE, ExperimentContext
+from eqkin.evaluation.context import FULL_SCALE, ExperimentContext, ResultCache
 from eqkin.evaluation.formulas import Float32s, FormulaSet, compute_products, make_name, normalize_rows
 from eqkin.evaluation.judged import JudgedSet, read_run
 from eqkin.evaluation.measures import MIN_RELEVANT_GRADE
@@ -42,7 +41,7 @@ from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableR
 from eqkin.library.files import LibraryFiles
 from eqkin.search.results import make_dataframe
 from eqkin.statistics import Score
-from eqkin.storage import write_file
+from eqkin.storage import make_folder, write_file
 from eqkin.training.data import Corpus
 
 RESULTS_FOLDER = "results"

@@ -37,7 +37,7 @@ from defusedxml import DefusedXmlException  # type: ignore[import-untyped]
 from defusedxml.ElementTree import parse  # type: ignore[import-untyped]
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.cache import compute_digest
+from eqkin.evaluation.context import compute_digest
 from eqkin.evaluation.formulas import NamedFormulas, import_optional, make_name, read_formulas, read_json
 from eqkin.evaluation.measures import COMPLETE_MEASURES, JUDGED_MEASURES, Measure
 from eqkin.evaluation.tables import PAPER, PUBLISHED, TableRow

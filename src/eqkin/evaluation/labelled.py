@@ -20,8 +20,7 @@ import numpy.typing as npt
 from eqkin.atlas import list_articles, load_equation_groups
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, CorruptData, LimitReached
-from eqkin.evaluation.cache import compute_digest
-from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation.context import ExperimentContext, compute_digest
 from eqkin.evaluation.formulas import (
     FormulaSet,
     NamedFormulas,

@@ -19,15 +19,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.cache import compute_digest, make_folder
-from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation.context import ExperimentContext, compute_digest
 from eqkin.evaluation.formulas import NamedFormulas
 from eqkin.evaluation.judged import JudgedSet
 from eqkin.evaluation.measures import measure_lists
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import Table, TableColumn, TableRow
 from eqkin.statistics import Score, bootstrap_mean, compute_sign_flip_p, format_p
-from eqkin.storage import write_stream
+from eqkin.storage import make_folder, write_stream
 
 RankedLists: TypeAlias = Mapping[str, Sequence[str]]  # formulas by topic, best first
 

@@ -58,6 +58,19 @@ _DATABASES_LOCK = threading.Lock()
 _open_databases: dict[tuple[int, int], int] = {}  # device and inode -> descriptor, see `hash_file`
 
 
+def is_process_running(pid: int) -> bool:
+    """Return whether there is a process with this number on this machine; on Windows, which cannot tell, always."""
+    if sys.platform == "win32":
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # a process of another user
+        pass
+    return True
+
+
 def make_folder(folder: Path) -> Path:
     """Create a folder if it is missing, and return it; raises `StorageFailed`."""
     try:

@@ -21,7 +21,7 @@ from eqkin.library.judgements import EvaluationQuery, Judgement
 from eqkin.limits import LIMITS, check_cancelled
 from eqkin.search.exports import EXPORT_TYPES, Reading, SearchAnswer, export_results, to_bibtex
 from eqkin.search.names import Completion
-from eqkin.search.results import EquationRecord, MapPoints, PaperHit, PaperRecord
+from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
 from eqkin.web.errors import WebError, find_or_404, to_web_error
 from eqkin.web.keys import PublicEngine
 from eqkin.web.models import (
@@ -92,14 +92,14 @@ async def search_many(batch: SearchBatch, server: State) -> Response:
     """Answer several searches, in their order; one that fails does not stop the others."""
 
     def work() -> list[BatchAnswer]:
-        return [_answer(params) for params in batch.queries]
-
-    def _answer(params: SearchParams) -> BatchAnswer:
-        check_cancelled()
-        try:
-            return BatchAnswer(SearchAnswer.from_results(params.run(server.engine)))
-        except (EqkinError, WebError) as error:
-            return BatchAnswer(problem=to_web_error(error).problem)
+        answers = []
+        for params in batch.queries:
+            check_cancelled()
+            try:
+                answers.append(BatchAnswer(SearchAnswer.from_results(params.run(server.engine))))
+            except (EqkinError, WebError) as error:
+                answers.append(BatchAnswer(problem=to_web_error(error).problem))
+        return answers
 
     return JsonResponse(await server.queue.run(work))
 
@@ -219,15 +219,11 @@ async def get_map(
     limit: Annotated[int, Query(ge=1, le=LIMITS.web_points, description="At most this many.")] = LIMITS.web_points,
 ) -> Response:
     """Return the library's equations as points of a map."""
-    return JsonResponse(_to_columns(await server.queue.run(server.engine.build_map, limit)))
-
-
-def _to_columns(points: MapPoints) -> MapColumns:
-    """Convert a map to columns, with each field's name once."""
-    names = sorted(set(points.fields))
-    number = {name: i for i, name in enumerate(names)}
+    points = await server.queue.run(server.engine.build_map, limit)
+    number = {name: at for at, name in enumerate(sorted(set(points.fields)))}
     x, y = points.coordinates.T.astype(float).round(4).tolist()
-    return MapColumns(points.ids, names, [number[name] for name in points.fields], x, y, points.names)
+    fields = [number[name] for name in points.fields]
+    return JsonResponse(MapColumns(points.ids, list(number), fields, x, y, points.names))
 
 
 @router.get("/export", response_class=Response, responses={200: {"content": {kind: {} for kind in EXPORT_TYPES}}})

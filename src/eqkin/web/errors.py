@@ -67,10 +67,6 @@ class WebError(HTTPException):
         title = HTTPStatus(self.status_code).phrase
         return ProblemDetails(title, self.status_code, self.code, self.detail, self.position)
 
-    def to_response(self) -> Response:
-        """Return the error as a JSON response."""
-        return Response(orjson.dumps(self.problem), self.status_code, self.headers, "application/problem+json")
-
 
 def find_or_404(look: Callable[..., T], key: str, *arguments: Any) -> T:
     """Look something up by a key; a key that does not exist is a 404."""
@@ -90,7 +86,11 @@ def to_web_error(error: Exception) -> WebError:
     if isinstance(error, WebError):
         return error
     if isinstance(error, RequestValidationError):
-        return WebError(400, "bad_request", "; ".join(map(_describe_parameter_error, error.errors()[:5])))
+        messages = []
+        for wrong in error.errors()[:5]:
+            place = ".".join(map(str, wrong["loc"][1:])) or "the body"
+            messages.append(f"{place}: {wrong['msg'][:1].lower()}{wrong['msg'][1:]}")
+        return WebError(400, "bad_request", "; ".join(messages))
     if isinstance(error, ClientDisconnect):
         return WebError(400, "client_disconnected", "the client has gone before its request was complete")
     if isinstance(error, HTTPException):
@@ -102,11 +102,6 @@ def to_web_error(error: Exception) -> WebError:
             return _convert_known_error(error, status, code)
     _LOG.error("a request failed", exc_info=error)
     return WebError(500, "internal", "internal error; the server's log has the details")
-
-
-def _describe_parameter_error(error: Mapping[str, Any]) -> str:
-    place = ".".join(str(part) for part in error["loc"][1:]) or "the body"
-    return f"{place}: {error['msg'][:1].lower()}{error['msg'][1:]}"
 
 
 def _convert_known_error(error: EqkinError, status: int, code: str) -> WebError:
@@ -124,16 +119,12 @@ def _convert_known_error(error: EqkinError, status: int, code: str) -> WebError:
 async def handle_error(request: Request, error: Exception) -> Response:
     """Handle any exception: JSON for programs, a page for browsers."""
     web_error = to_web_error(error)
-    if wants_page(request):
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    is_page = not path.startswith(("/api/", "/static/")) and path not in ("/openapi.json", "/healthz", "/export")
+    if is_page and "text/html" in request.headers.get("accept", ""):
         from eqkin.web.pages import render_error
 
         return render_error(request, web_error)
-    return web_error.to_response()
-
-
-def wants_page(request: Request) -> bool:
-    """Return whether a browser asked for one of the pages."""
-    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
-    if path.startswith(("/api/", "/static/")) or path in ("/openapi.json", "/healthz", "/export"):
-        return False
-    return "text/html" in request.headers.get("accept", "")
+    return Response(
+        orjson.dumps(web_error.problem), web_error.status_code, web_error.headers, "application/problem+json"
+    )

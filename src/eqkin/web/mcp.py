@@ -11,7 +11,7 @@ from pydantic import Field
 from eqkin.api import Library
 from eqkin.errors import BadInput, EqkinError
 from eqkin.library.statistics import compute_statistics
-from eqkin.search.results import Filters, Hit
+from eqkin.search.results import EquationRecord, Filters
 from eqkin.version import __version__
 
 INSTRUCTIONS = (
@@ -43,9 +43,13 @@ def create_server(library: Library) -> Any:
         """Find equations related to a formula, to words or to a name, best first."""
         filters = Filters(fields=(field,) if field else (), first_year=first_year, last_year=last_year)
         try:
-            return [_describe_hit(hit) for hit in engine.search(query, k=k, filters=filters, facets=False).hits]
+            hits = engine.search(query, k=k, filters=filters, facets=False).hits
         except EqkinError as error:
             raise ToolError(str(error)) from error
+        described = [
+            _describe_equation(hit.equation) | {"relation": hit.relation, "score": round(hit.score, 3)} for hit in hits
+        ]
+        return [{key: value for key, value in each.items() if value not in ("", None, [])} for each in described]
 
     @server.tool()
     def get_equation(
@@ -96,12 +100,7 @@ def create_server(library: Library) -> Any:
     return server
 
 
-def _describe_hit(hit: Hit) -> dict[str, Any]:
-    described = _describe_equation(hit.equation) | {"relation": hit.relation, "score": round(hit.score, 3)}
-    return {key: value for key, value in described.items() if value not in ("", None, [])}
-
-
-def _describe_equation(equation: Any) -> dict[str, Any]:
+def _describe_equation(equation: EquationRecord) -> dict[str, Any]:
     paper = equation.paper
     return {
         "id": equation.id,

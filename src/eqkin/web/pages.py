@@ -28,7 +28,7 @@ from eqkin.library.database import MANIFEST_NAME
 from eqkin.library.queries import count_equations
 from eqkin.limits import LIMITS
 from eqkin.mathml.prose import render_passages, render_prose
-from eqkin.search.backend import Facets, Snapshot
+from eqkin.search.backend import Snapshot
 from eqkin.search.local import LocalSnapshot
 from eqkin.search.results import BAND_TITLES, HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
 from eqkin.web.api import find_for_draft, refuse_if_read_only
@@ -143,17 +143,17 @@ async def show_home(server: State) -> Response:
 
     def work() -> str:
         with server.engine.plain.backend.snapshot() as snapshot:
-            facets = server.engine.plain.count_facets()  # of a large library, those of an earlier state for a while
-            version = len(snapshot), snapshot.version, *map(tuple, (facets[0].items(), facets[1].items()))
-            return server.compute_once("home", version, lambda: _render_home(server, snapshot, facets))
+            fields, years = server.engine.plain.count_facets()  # of a large library sometimes of an earlier state
+            version = len(snapshot), snapshot.version, tuple(fields.items()), tuple(years.items())
+
+            def render() -> str:
+                examples = [Example(kind, typed, server.engine.plain.read(typed).mathml) for kind, typed in EXAMPLES]
+                facts = _describe_library(snapshot, years)
+                return server.render("home.html", examples=examples, fields=fields, facts=facts)
+
+            return server.compute_once("home", version, render)
 
     return HTMLResponse(await server.queue.run(work))
-
-
-def _render_home(server: ServerState, snapshot: Snapshot, facets: Facets) -> str:
-    examples = [Example(kind, typed, server.engine.plain.read(typed).mathml) for kind, typed in EXAMPLES]
-    fields, years = facets
-    return server.render("home.html", examples=examples, fields=fields, facts=_describe_library(snapshot, years))
 
 
 def _describe_library(snapshot: Snapshot, years: dict[int, int]) -> list[str]:

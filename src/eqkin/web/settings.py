@@ -6,6 +6,8 @@ import multiprocessing
 import os
 from dataclasses import dataclass
 
+from eqkin.storage import is_process_running
+
 _UNEQUAL_REQUESTS = 3  # more than another process has
 _LOCK_SECONDS = 5.0
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -47,7 +49,8 @@ class LoadBoard:
     def join(self) -> None:
         """Take a free place, or that of a process that has ended."""
         locked = self._lock.acquire(timeout=_LOCK_SECONDS)  # in vain if a process was killed here
-        self._own = next((place for place, pid in enumerate(self._pids) if not pid or not _is_running(pid)), -1)
+        free = (place for place, pid in enumerate(self._pids) if not pid or not is_process_running(pid))
+        self._own = next(free, -1)
         if self._own >= 0:
             self._pids[self._own], self._counts[self._own] = os.getpid(), 0
         if locked:
@@ -63,13 +66,3 @@ class LoadBoard:
         """True if another process has clearly fewer requests than this one."""
         known = [count for pid, count in zip(self._pids, self._counts, strict=True) if pid]
         return self._own >= 0 and self._counts[self._own] > min(known, default=0) + _UNEQUAL_REQUESTS
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True

@@ -48,6 +48,7 @@ from eqkin.index.vectors import VectorFiles
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_contents, list_paper_trees
 from eqkin.library.records import get_paper_page
+from eqkin.storage import is_process_running
 from eqkin.version import __version__
 
 T = TypeVar("T")
@@ -186,15 +187,7 @@ class PushLease:
         """Return whether a lease counts: renewed lately, by a process that is not known to have ended."""
         if time.time() - holder["time"] > self._settings.lease_seconds:
             return False
-        if holder["host"] != socket.gethostname() or os.name == "nt":
-            return True
-        try:
-            os.kill(holder["process"], 0)
-        except ProcessLookupError:
-            return False
-        except OSError:
-            return True
-        return True
+        return holder["host"] != socket.gethostname() or is_process_running(holder["process"])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import DESCRIPTION_FILE, Model
 from eqkin.errors import BadInput
-from eqkin.evaluation.cache import compute_digest
+from eqkin.evaluation.context import compute_digest
 from eqkin.evaluation.formulas import Float32s, FormulaSet, import_optional, normalize_rows
 from eqkin.evaluation.systems.base import EmbeddingSystem, System
 from eqkin.search import features, rerank

@@ -9,8 +9,7 @@ from pathlib import Path
 from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.model import DESCRIPTION_FILE
 from eqkin.errors import BadInput
-from eqkin.evaluation.cache import ResultCache
-from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation.context import ExperimentContext, ResultCache
 from eqkin.evaluation.formulas import make_name
 from eqkin.evaluation.systems.approach0 import Approach0
 from eqkin.evaluation.systems.base import System
