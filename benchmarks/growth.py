@@ -31,7 +31,7 @@ from eqkin.latex.outline import parse
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from eqkin.sources.paper import Paper
 from eqkin.sources.readers import open_source
-from eqkin.storage import write_file, write_stream
+from eqkin.storage.files import write_file, write_stream
 
 METADATA_NAME = "arxiv-metadata-oai-snapshot.json"
 PAPERS_PER_TAR = 100

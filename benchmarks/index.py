@@ -25,8 +25,8 @@ from benchmarks.report import BenchmarkReport, log, summarise_times, time_call
 from eqkin import Encoder, Library
 from eqkin.cli.options import LibraryFolder
 from eqkin.errors import BadInput
-from eqkin.index import VectorIndex
 from eqkin.index.manifest import SETTINGS
+from eqkin.index.reader import VectorIndex
 from eqkin.index.signs import BinaryCodes
 from eqkin.index.vectors import Floats, Integers, VectorFiles, VectorSegment, normalise, write_vectors
 

@@ -24,7 +24,7 @@ from benchmarks.scale_report import ARXIV_EQUATIONS, Record, draw_figure, insert
 from benchmarks.search import list_atlas_formulas, make_http_search, time_searches
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.index.manifest import INDEX_FOLDER
-from eqkin.storage import write_file
+from eqkin.storage.files import write_file
 
 RESULTS = "results.jsonl"
 _DAILY_SOURCE = "atlas:"  # what is added to an existing library: 28 papers

@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.report import Figure, Measurement, format_markdown
 from eqkin.errors import BadInput
 from eqkin.plots import SERIES, SOFT, apply_style, save_figure
-from eqkin.storage import write_file
+from eqkin.storage.files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.evaluation.formulas import compute_forest_digest
-from eqkin.storage import make_folder, write_file
+from eqkin.storage.files import make_folder, write_file
 from eqkin.trees import Forest
 from eqkin.trees.mathml import to_mathml, to_node
 

@@ -29,7 +29,7 @@ from eqkin.evaluation.context import FULL_SCALE, HELD_OUT_FRACTION, SPLIT_SEED, 
 from eqkin.evaluation.equalities import NeighbouringSides, PairSet
 from eqkin.evaluation.formulas import Float32s, normalize_rows
 from eqkin.evaluation.labelled import LabelledSet, score_labels
-from eqkin.storage import make_folder
+from eqkin.storage.files import make_folder
 from eqkin.training.batches import DeviceForest
 from eqkin.training.checkpoint import load_checkpoint, save_checkpoint
 from eqkin.training.config import Recipe, choose_device, get_recipe

@@ -26,7 +26,7 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.context import FULL_SCALE, ExperimentContext
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow, format_score, to_markdown
 from eqkin.statistics import Score
-from eqkin.storage import make_folder, write_file
+from eqkin.storage.files import make_folder, write_file
 
 RESULTS = Path(__file__).parent / "results"
 _CARDS = "src/eqkin/encoder/models"

@@ -67,7 +67,7 @@ def encoder() -> Encoder:
 def atlas_library(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder, request: pytest.FixtureRequest) -> Path:
     """Build a library of the atlas with its index, once for all processes of a run; for reading, or to be copied."""
     from eqkin import Library
-    from eqkin.index import update_index
+    from eqkin.index.update import update_index
 
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if hasattr(request.config, "workerinput") else base  # all processes of xdist have this one

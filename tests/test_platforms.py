@@ -16,7 +16,7 @@ from eqkin.library.database import make_sqlite_uri
 from eqkin.library.parsing import parse_item
 from eqkin.sources.files import open_regular
 from eqkin.sources.readers import open_source
-from eqkin.storage import write_file
+from eqkin.storage.files import write_file
 from eqkin.web.server import open_listener
 
 # A module `msvcrt` on POSIX: what is locked cannot be read by others, so it must not be what they read.
@@ -33,7 +33,6 @@ locks.locking = locking
 sys.modules["msvcrt"], sys.platform = locks, "win32"
 from pathlib import Path
 from eqkin.errors import LibraryBusy
-from eqkin.storage.files import WriterLock
 """
 HOLD = (
     WINDOWS_LOCKS

@@ -30,11 +30,12 @@ from benchmarks.torture.disk import MODES, SimulatedDisk, read_log
 from eqkin.api import Library, pack, unpack, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import EqkinError
-from eqkin.index import IndexManifest, IndexSettings, update_index
+from eqkin.index.manifest import IndexManifest, IndexSettings
+from eqkin.index.update import update_index
 from eqkin.library import writer
 from eqkin.library.database import DATABASE_NAME, LibraryManifest, connect
 from eqkin.library.judgements import Judgement, LocalJudgements
-from eqkin.storage import hash_file
+from eqkin.storage.files import hash_file
 
 Row = tuple[str, int, int, str]  # campaign, cases, failures, note
 Case = tuple[str, Callable[[], object]]  # where it is, and a check that raises

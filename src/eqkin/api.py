@@ -22,7 +22,7 @@ from eqkin.library.database import (
 from eqkin.library.files import LibraryFiles, list_segments
 from eqkin.library.judgements import LocalJudgements
 from eqkin.library.records import export_equations
-from eqkin.storage import WriterLock
+from eqkin.storage.files import WriterLock
 from eqkin.storage.pack import pack_folder, unpack_folder
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ class Library(LibraryFiles):
 
         Equations without a vector are embedded first. Raises what `eqkin.index.dataset.export_dataset` does.
         """
-        from eqkin.index import VectorIndex
         from eqkin.index.dataset import export_dataset
+        from eqkin.index.reader import VectorIndex
 
         digest = self.open_engine().encoder.digest
         return export_dataset(self, VectorIndex.open(self, digest), Path(folder), digest, progress)
@@ -145,7 +145,8 @@ class Library(LibraryFiles):
         Raises:
             StorageFailed: there are such equations, but nothing can be written.
         """
-        from eqkin.index import ensure_current, load_encoder
+        from eqkin.index.manifest import load_encoder
+        from eqkin.index.update import ensure_current
         from eqkin.search.engine import SearchEngine
         from eqkin.search.local import LocalBackend
 

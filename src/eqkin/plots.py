@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.storage import make_folder, write_file
+from eqkin.storage.files import make_folder, write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

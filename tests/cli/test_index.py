@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from eqkin import Library
 from eqkin.cli import app
-from eqkin.index import VectorIndex, load_encoder
-from eqkin.storage import WriterLock
+from eqkin.index.manifest import load_encoder
+from eqkin.index.reader import VectorIndex
+from eqkin.storage.files import WriterLock
 
 runner = CliRunner()
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from eqkin import BadInput, Encoder, Library
-from eqkin.index import VectorIndex, dataset
+from eqkin.index import dataset
+from eqkin.index.reader import VectorIndex
 from tests.cli.running import eqkin
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'eqkin[dataset]'")

@@ -13,8 +13,10 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
-from eqkin.index import IndexSettings, TextIndex, VectorIndex, update_index
-from eqkin.index.manifest import IndexManifest
+from eqkin.index.manifest import IndexManifest, IndexSettings
+from eqkin.index.reader import VectorIndex
+from eqkin.index.text import TextIndex
+from eqkin.index.update import update_index
 from eqkin.trees.terms import extract_terms
 from tests.index.conftest import write_note
 
@@ -24,8 +26,11 @@ import os, shutil, signal, sqlite3, sys
 from pathlib import Path
 import numpy as np
 from eqkin.errors import BadInput
-from eqkin.index import IndexSettings, TextIndex, VectorIndex, update_index
-from eqkin.storage import segments
+from eqkin.index.manifest import IndexSettings
+from eqkin.index.reader import VectorIndex
+from eqkin.index.text import TextIndex
+from eqkin.index.update import update_index
+from eqkin.storage.files import segments
 from eqkin.api import Library
 from eqkin.api import verify
 from eqkin.encoder.encoder import Encoder
@@ -237,7 +242,8 @@ def test_full_disk_raises_storage_failed_and_keeps_the_old_state(
 ) -> None:
     update_index(library, encoder)
     library.add(write_note(tmp_path / "big", 100, 900, "word " * 50_000))
-    script = "import resource, signal, sys\nfrom eqkin import Encoder, Library\nfrom eqkin.index import update_index\n"
+    script = "import resource, signal, sys\nfrom eqkin import Encoder, Library\n"
+    script += "from eqkin.index.update import update_index\n"
     script += "library, encoder = Library.open(sys.argv[1], create=True), Encoder.load()\n"
     script += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     script += "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"

@@ -10,8 +10,10 @@ from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import LimitReached
 from eqkin.executor import LocalExecutor
-from eqkin.index import IndexSettings, VectorIndex, update_index
 from eqkin.index.embedding import TreeTask, fail_task
+from eqkin.index.manifest import IndexSettings
+from eqkin.index.reader import VectorIndex
+from eqkin.index.update import update_index
 
 
 def test_two_processes_compute_the_same_vectors_as_one(

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from eqkin import Library
-from eqkin.index import TextIndex, update_index
 from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
-from eqkin.index.text import is_usable
+from eqkin.index.text import TextIndex, is_usable
+from eqkin.index.update import update_index
 from eqkin.library.records import get_refs
-from eqkin.storage import hash_file
+from eqkin.storage.files import hash_file
 
 
 def write_paper(folder, name):

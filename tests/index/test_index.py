@@ -8,9 +8,10 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, LibraryBusy
-from eqkin.index import IndexSettings, VectorIndex, update_index
-from eqkin.index.manifest import IndexManifest
-from eqkin.storage import WriterLock
+from eqkin.index.manifest import IndexManifest, IndexSettings
+from eqkin.index.reader import VectorIndex
+from eqkin.index.update import update_index
+from eqkin.storage.files import WriterLock
 from tests.index.conftest import expected, write_note
 
 

@@ -7,8 +7,8 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData
-from eqkin.index import load_encoder, update_index
-from eqkin.index.manifest import IndexManifest
+from eqkin.index.manifest import IndexManifest, load_encoder
+from eqkin.index.update import update_index
 from eqkin.search import SearchEngine
 
 

@@ -9,8 +9,10 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData
-from eqkin.index import IndexSettings, TextIndex, VectorIndex, update_index
-from eqkin.index.manifest import IndexManifest
+from eqkin.index.manifest import IndexManifest, IndexSettings
+from eqkin.index.reader import VectorIndex
+from eqkin.index.text import TextIndex
+from eqkin.index.update import update_index
 from eqkin.library.queries import list_tree_ids
 from eqkin.storage.segments import SegmentEntry, cache_hashes, has_hash, is_intact
 

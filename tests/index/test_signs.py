@@ -6,8 +6,10 @@ import numpy as np
 
 from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
-from eqkin.index import IndexSettings, VectorIndex, update_index
+from eqkin.index.manifest import IndexSettings
+from eqkin.index.reader import VectorIndex
 from eqkin.index.signs import BinaryCodes
+from eqkin.index.update import update_index
 from eqkin.index.vectors import VectorFiles, VectorSegment, normalise, write_vectors
 from tests.index.conftest import write_note
 

@@ -13,9 +13,9 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, CorruptData
-from eqkin.index import IndexSettings, TermIndex, VectorIndex, update_index
 from eqkin.index.embedding import TreeTask
-from eqkin.index.manifest import INDEX_MANIFEST_NAME, IndexManifest, TermsEntry
+from eqkin.index.manifest import INDEX_MANIFEST_NAME, IndexManifest, IndexSettings, TermsEntry
+from eqkin.index.reader import VectorIndex
 from eqkin.index.term_segments import (
     PRESENTATION_FAMILIES,
     TERM_SCHEME,
@@ -27,10 +27,12 @@ from eqkin.index.term_segments import (
     select_codes,
     write_segment,
 )
+from eqkin.index.terms import TermIndex
+from eqkin.index.update import update_index
 from eqkin.library.queries import list_tree_ids
 from eqkin.library.references import read_columns
 from eqkin.mathml.operators import parse_operators
-from eqkin.storage import format_checked_json
+from eqkin.storage.files import format_checked_json
 from eqkin.trees import ForestBuilder
 from eqkin.trees.forest import from_bytes, to_bytes
 from eqkin.trees.mathml import parse_mathml, to_forest

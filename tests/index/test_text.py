@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, CorruptData
-from eqkin.index import TextIndex, update_index
-from eqkin.index.text import connect, find_last_document
+from eqkin.index.text import TextIndex, connect, find_last_document
+from eqkin.index.update import update_index
 from eqkin.library.queries import list_contents, read_paper_text
 from eqkin.storage.segments import MAX_DEAD_FRACTION
 from tests.index.conftest import write_note

@@ -8,7 +8,9 @@ import zstandard
 
 from eqkin.api import Library, verify
 from eqkin.errors import BadInput
-from eqkin.index import IndexManifest, VectorIndex, load_encoder, update_index
+from eqkin.index.manifest import IndexManifest, load_encoder
+from eqkin.index.reader import VectorIndex
+from eqkin.index.update import update_index
 from eqkin.library.database import MANIFEST_VERSION, LibraryManifest
 from eqkin.library.judgements import LocalJudgements
 from tests.library.conftest import write_article

@@ -10,7 +10,7 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.errors import CorruptData, EqkinError
 from eqkin.library.database import LibraryManifest
-from eqkin.storage import format_checked_json, hash_file, parse_checked_json, write_file
+from eqkin.storage.files import format_checked_json, hash_file, parse_checked_json, write_file
 from tests.cli.running import eqkin
 from tests.library.conftest import write_article
 

@@ -7,7 +7,7 @@ import pytest
 
 from eqkin import Encoder, Library
 from eqkin.evaluation.context import ExperimentContext, ResultCache
-from eqkin.index import update_index
+from eqkin.index.update import update_index
 from reproduce.examples import run_examples
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eqkin import Encoder, Library
-from eqkin.index import update_index
+from eqkin.index.update import update_index
 from eqkin.search import SearchEngine
 from eqkin.search.query import FormulaReader
 from eqkin.trees import Forest, ForestBuilder

@@ -12,9 +12,9 @@ import pytest
 
 from eqkin import Library
 from eqkin.errors import BadInput
-from eqkin.index import update_index
 from eqkin.index.embedding import TreeTask
 from eqkin.index.term_segments import extract_structure
+from eqkin.index.update import update_index
 from eqkin.search import Filters, SearchEngine
 from eqkin.search.backend import NoSuchEquation
 from eqkin.search.local import LocalBackend

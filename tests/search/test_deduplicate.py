@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin import Library
-from eqkin.index import update_index
+from eqkin.index.update import update_index
 from eqkin.library.references import EquationColumns, hash_latex, normalise_latex
 from eqkin.mathml.operators import parse_operators
 from eqkin.search import SearchEngine

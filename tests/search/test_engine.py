@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_info
 
 from eqkin import Library
 from eqkin.errors import BadInput, LimitReached
-from eqkin.index import update_index
+from eqkin.index.update import update_index
 from eqkin.limits import LIMITS
 from eqkin.search import Filters, SearchEngine, SearchOptions, UnreadableFormula
 from eqkin.search.engine import STAGES, _VersionedCache

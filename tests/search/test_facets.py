@@ -10,7 +10,7 @@ import pytest
 
 from eqkin import Encoder, Library
 from eqkin.errors import BadInput, LimitReached
-from eqkin.index import update_index
+from eqkin.index.update import update_index
 from eqkin.search import Filters, SearchEngine, SearchOptions
 from eqkin.search.facets import drop_facet_filters
 from eqkin.search.results import HIT_RELATIONS

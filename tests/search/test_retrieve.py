@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from eqkin import Library
-from eqkin.index import update_index
 from eqkin.index.manifest import IndexManifest
+from eqkin.index.update import update_index
 from eqkin.mathml.operators import parse_operators
 from eqkin.search import Filters, SearchEngine
 from eqkin.search.candidates import QueryFeatures

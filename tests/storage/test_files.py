@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
-from eqkin.storage import (
+from eqkin.storage.files import (
     WriterLock,
     delete_unused_files,
     format_checked_json,

@@ -7,7 +7,7 @@ import pytest
 import zstandard
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.storage import format_checked_json
+from eqkin.storage.files import format_checked_json
 from eqkin.storage.pack import LIST_NAME, pack_folder, unpack_folder
 
 FILES = {"a.txt": b"one", "below/b.bin": bytes(range(256)) * 5000, "empty": b""}

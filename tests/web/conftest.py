@@ -16,7 +16,7 @@ import uvicorn
 from fastapi.testclient import TestClient
 
 from eqkin import Encoder, Library
-from eqkin.index import update_index
+from eqkin.index.update import update_index
 from eqkin.library.judgements import LocalJudgements
 from eqkin.search.engine import SearchEngine
 from eqkin.web.app import create_app

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from eqkin import Library
-from eqkin.index import update_index
+from eqkin.index.update import update_index
 from eqkin.library.judgements import LocalJudgements
 from eqkin.search.engine import SearchEngine
 from eqkin.web.keys import hide_folder

@@ -27,7 +27,8 @@ WRITER = r"""
 import sys
 from pathlib import Path
 from eqkin import Encoder, Library
-from eqkin.index import IndexSettings, update_index
+from eqkin.index.manifest import IndexSettings
+from eqkin.index.update import update_index
 from eqkin.library import writer
 
 folder, notes, mark, encoder = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Encoder.load()

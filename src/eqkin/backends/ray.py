@@ -23,15 +23,7 @@ from typing import Any
 import zstandard
 
 from eqkin.errors import BadInput, EqkinError, StorageFailed, Unreachable
-from eqkin.executor import (
-    CRASHED,
-    UNREADABLE,
-    Executor,
-    ExecutorProgress,
-    Outcome,
-    T,
-    WorkerEnvironmentError,
-)
+from eqkin.executor import CRASHED, UNREADABLE, Executor, ExecutorProgress, Outcome, T, WorkerEnvironmentError
 from eqkin.version import __version__
 
 LOCAL_CLUSTER = "local"

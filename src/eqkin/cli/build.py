@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-import eqkin.index
+import eqkin
 from eqkin.backends import open_executor
 from eqkin.cli.console import count_noun, emit, print_problems, stop_politely, warn
 from eqkin.cli.options import DEFAULT_JOBS, AsJson, ExecutorName, ExecutorOption, Jobs, LibraryFolder, RayAddress
@@ -21,7 +21,7 @@ from eqkin.errors import BadInput, CorruptData, LibraryBusy, strip_control_chars
 if TYPE_CHECKING:
     from eqkin.backends.milvus.push import PushReport
     from eqkin.executor import Executor
-    from eqkin.index import UpdateReport
+    from eqkin.index.update import UpdateReport
     from eqkin.library.ingest import AddReport
     from eqkin.sources.metadata import MetadataSnapshot
 
@@ -322,8 +322,10 @@ def update_with_progress(
         device: Embed with torch on this device.
     """
     from eqkin.encoder.encoder import Encoder
+    from eqkin.index.manifest import load_encoder
+    from eqkin.index.update import update_index
 
-    encoder, threads = eqkin.index.load_encoder(library.folder) if model is None else Encoder.load(model), None
+    encoder, threads = load_encoder(library.folder) if model is None else Encoder.load(model), None
     if device is not None:
         from eqkin.cli.train import require_torch
         from eqkin.executor import ThreadExecutor
@@ -345,7 +347,7 @@ def update_with_progress(
             display.text = f"{text}; {cluster}" if cluster else text
             display.update(done, total)
 
-        return eqkin.index.update_index(library, encoder, show, rebuild=rebuild, executor=executor, threads=threads)
+        return update_index(library, encoder, show, rebuild=rebuild, executor=executor, threads=threads)
 
 
 def describe_update(report: UpdateReport) -> str:
@@ -363,11 +365,11 @@ def describe_update(report: UpdateReport) -> str:
 
 def get_index_sizes(library: Path) -> dict[str, int]:
     """Return the bytes on disk of each part of a library's index; empty if there is no index or it is damaged."""
-    from eqkin.index.manifest import INDEX_FOLDER
+    from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
 
     folder = library.expanduser() / INDEX_FOLDER
     try:
-        manifest = eqkin.index.IndexManifest.load(folder)
+        manifest = IndexManifest.load(folder)
     except CorruptData:
         return {}
     return manifest.compute_sizes(folder) if manifest else {}
@@ -375,12 +377,12 @@ def get_index_sizes(library: Path) -> dict[str, int]:
 
 def get_unparsed_count(library: Path) -> int:
     """Count the indexed equations that could not be parsed completely; 0 if there is no index or it is damaged."""
-    from eqkin.index.manifest import INDEX_FOLDER
+    from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
     from eqkin.index.term_segments import count_unparsed
 
     folder = library.expanduser() / INDEX_FOLDER
     try:
-        manifest = eqkin.index.IndexManifest.load(folder)
+        manifest = IndexManifest.load(folder)
         return count_unparsed(folder, manifest.terms or ()) if manifest else 0
     except CorruptData:
         return 0
@@ -430,6 +432,7 @@ def push(
         eqkin add --remove ~/papers/old && eqkin push --milvus http://localhost:19530 --prune
     """
     from eqkin.backends.milvus.push import push_library
+    from eqkin.index.manifest import load_encoder
 
     with (
         stop_politely("what was pushed stays, run the same command again to continue"),
@@ -443,7 +446,7 @@ def push(
             display.text += f"{report.equations:,} equations, {rate:,.0f}/s"
             display.update(report.papers + report.unchanged, report.total)
 
-        digest = eqkin.index.load_encoder(opened.folder).digest
+        digest = load_encoder(opened.folder).digest
         report = push_library(opened, milvus, digest, collection, prune=prune, progress=show)
     emit(report, as_json, lambda: _print_pushed(report, collection))
 

@@ -162,7 +162,7 @@ def export(
     """
     from eqkin.library.queries import list_citations
     from eqkin.library.records import export_equations
-    from eqkin.storage import write_stream
+    from eqkin.storage.files import write_stream
 
     with eqkin.Library.open(library) as opened:
         if forest:

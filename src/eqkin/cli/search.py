@@ -383,7 +383,7 @@ def rank(
     from eqkin.encoder.encoder import Encoder
     from eqkin.search.query import FormulaReader
     from eqkin.search.trec import encode_formulas, iter_run_lines, read_table
-    from eqkin.storage import write_stream
+    from eqkin.storage.files import write_stream
 
     if len(tag.split()) != 1:
         raise typer.BadParameter("--tag must be one word")

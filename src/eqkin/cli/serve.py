@@ -231,7 +231,8 @@ def demo(
     """
     from eqkin.cli.output import print_results
     from eqkin.encoder.encoder import Encoder
-    from eqkin.index import VectorIndex, update_index
+    from eqkin.index.reader import VectorIndex
+    from eqkin.index.update import update_index
     from eqkin.library.records import get_equation
     from eqkin.library.statistics import compute_statistics
 

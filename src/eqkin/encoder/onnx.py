@@ -24,7 +24,7 @@ from eqkin.encoder.cpu_kernels import CHILDREN, LEFT, PARENT, RIGHT
 from eqkin.encoder.model import Model
 from eqkin.encoder.numpy_network import NumpyNetwork
 from eqkin.errors import BadInput
-from eqkin.storage import write_file
+from eqkin.storage.files import write_file
 from eqkin.trees import Forest, Vocabulary
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from eqkin.errors import BadInput, StorageFailed
-from eqkin.storage import WriterLock, make_folder, read_file, write_file
+from eqkin.storage.files import WriterLock, make_folder, read_file, write_file
 
 if TYPE_CHECKING:
     from eqkin.evaluation.systems.base import System

@@ -41,7 +41,7 @@ from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableR
 from eqkin.library.files import LibraryFiles
 from eqkin.search.results import make_dataframe
 from eqkin.statistics import Score
-from eqkin.storage import make_folder, write_file
+from eqkin.storage.files import make_folder, write_file
 from eqkin.training.data import Corpus
 
 RESULTS_FOLDER = "results"

@@ -30,12 +30,7 @@ from eqkin.evaluation.formulas import (
     read_formulas,
     read_json,
 )
-from eqkin.evaluation.measures import (
-    compute_ranking_scores,
-    count_correct_triples,
-    count_triples,
-    score_nearest_labels,
-)
+from eqkin.evaluation.measures import compute_ranking_scores, count_correct_triples, count_triples, score_nearest_labels
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
 from eqkin.latex.outline import parse

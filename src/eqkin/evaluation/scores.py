@@ -26,7 +26,7 @@ from eqkin.evaluation.measures import measure_lists
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import Table, TableColumn, TableRow
 from eqkin.statistics import Score, bootstrap_mean, compute_sign_flip_p, format_p
-from eqkin.storage import make_folder, write_stream
+from eqkin.storage.files import make_folder, write_stream
 
 RankedLists: TypeAlias = Mapping[str, Sequence[str]]  # formulas by topic, best first
 

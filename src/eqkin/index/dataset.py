@@ -20,8 +20,7 @@ from eqkin.index.reader import VectorIndex
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_citations
 from eqkin.library.records import export_equations
-from eqkin.storage import write_file
-from eqkin.storage.files import write_atomically
+from eqkin.storage.files import write_atomically, write_file
 from eqkin.version import __version__
 
 ROWS_PER_GROUP = 5_000  # in memory together

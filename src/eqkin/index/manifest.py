@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.library.database import INDEX_FOLDER as INDEX_FOLDER
 from eqkin.library.database import LOCK_NAME
-from eqkin.storage import delete_unused_files, find_unknown_files, format_checked_json, load_checked_json, write_file
+from eqkin.storage.files import (
+    delete_unused_files,
+    find_unknown_files,
+    format_checked_json,
+    load_checked_json,
+    write_file,
+)
 from eqkin.storage.segments import HASH_CACHE_NAME, MAX_DEAD_FRACTION, MAX_SEGMENTS, SegmentEntry
 
 if TYPE_CHECKING:

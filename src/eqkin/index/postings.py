@@ -25,16 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.index import posting_kernels as kernels
-from eqkin.index.posting_kernels import (
-    COUNT,
-    GAP_CLASSES,
-    GAP_SYMBOLS,
-    PADDING,
-    ROW_BITS,
-    SIZE,
-    TERM,
-    PostingArrays,
-)
+from eqkin.index.posting_kernels import COUNT, GAP_CLASSES, GAP_SYMBOLS, PADDING, ROW_BITS, SIZE, TERM, PostingArrays
 from eqkin.storage.bits import assign_prefixes, compute_prefix_lengths
 from eqkin.storage.segments import Array
 

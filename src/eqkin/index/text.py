@@ -32,7 +32,7 @@ from eqkin.latex.prose import to_plain_text
 from eqkin.library.database import begin_transaction, open_sqlite, read_varints, translate_sqlite_errors
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import PaperText, find_sections, find_trees, list_contents, read_paper_text
-from eqkin.storage import hash_file, write_atomically
+from eqkin.storage.files import hash_file, write_atomically
 from eqkin.storage.segments import MAX_DEAD_FRACTION, has_hash
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from eqkin.index.vectors import Integers, VectorBuffer, VectorCodec, VectorFiles
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_tree_ids
 from eqkin.library.references import read_columns
-from eqkin.storage import WriterLock, delete_unused_files, sync_folder
+from eqkin.storage.files import WriterLock, delete_unused_files, sync_folder
 from eqkin.storage.segments import SegmentEntry, SegmentSet, cache_hashes
 from eqkin.trees import Forest
 

@@ -27,7 +27,7 @@ from eqkin.errors import CorruptData, EqkinError, StorageFailed
 from eqkin.latex.rows import extract_row
 from eqkin.limits import LIMITS, check_cancelled
 from eqkin.mathml.converter import ConverterIdentity
-from eqkin.storage import format_checked_json, load_checked_json, write_file
+from eqkin.storage.files import format_checked_json, load_checked_json, write_file
 from eqkin.storage.segments import HASH_CACHE_NAME, has_hash
 
 DATABASE_NAME = "library.db"

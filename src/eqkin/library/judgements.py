@@ -27,7 +27,7 @@ from eqkin.library.database import (
     translate_sqlite_errors,
 )
 from eqkin.limits import LIMITS, check_cancelled
-from eqkin.storage import delete_unused_files, format_checked_json, hash_file, load_checked_json, write_file
+from eqkin.storage.files import delete_unused_files, format_checked_json, hash_file, load_checked_json, write_file
 from eqkin.storage.segments import has_hash
 
 _SEAL_FORMAT, _SEAL_VERSION = "eqkin-judgements", 1

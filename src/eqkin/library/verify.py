@@ -36,7 +36,7 @@ from eqkin.library.files import TREES_REMEDY, LibraryFiles, list_segments
 from eqkin.library.judgements import LocalJudgements
 from eqkin.library.parsing import ParsedEquation, ParsedPaper, compute_content_digest, make_failed_paper
 from eqkin.sources.paper import Paper
-from eqkin.storage import find_unknown_files, hash_file
+from eqkin.storage.files import find_unknown_files, hash_file
 from eqkin.storage.segments import HASH_CACHE_NAME, is_cache_damaged
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import from_bytes, open_forest

@@ -23,7 +23,7 @@ from eqkin.library.files import TREES_REMEDY, TreesEntry, list_segments
 from eqkin.library.parsing import ParsedPaper, make_failed_paper
 from eqkin.mathml.converter import ConverterIdentity, get_converter_identity
 from eqkin.sources.paper import Paper
-from eqkin.storage import WriterLock, delete_unused_files, find_unknown_files, hash_file, sync_folder
+from eqkin.storage.files import WriterLock, delete_unused_files, find_unknown_files, hash_file, sync_folder
 from eqkin.storage.segments import (
     HASH_CACHE_NAME,
     MAX_DEAD_FRACTION,

@@ -16,7 +16,7 @@ from threadpoolctl import ThreadpoolController
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.index import load_encoder
+from eqkin.index.manifest import load_encoder
 from eqkin.library.files import LibraryFiles
 from eqkin.limits import LIMITS, check_cancelled
 from eqkin.mathml.operators import parse_operators

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.errors import BadInput, CorruptData, EqkinError
-from eqkin.index import TextIndex, VectorIndex
 from eqkin.index.manifest import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
+from eqkin.index.reader import VectorIndex
+from eqkin.index.text import TextIndex
 from eqkin.index.vectors import find_members
 from eqkin.library import records
 from eqkin.library.files import LibraryFiles, TreeNotFound

@@ -33,7 +33,7 @@ from eqkin.sources.files import get_cache_folder, lock_file, make_cache_folder, 
 from eqkin.sources.metadata import ArxivMetadata, apply_metadata
 from eqkin.sources.paper import Paper, SourceItem, hash_parts
 from eqkin.sources.text import clean_text
-from eqkin.storage import write_atomically
+from eqkin.storage.files import write_atomically
 
 _DEFAULT_API_URL = "https://export.arxiv.org/api/query"
 _DEFAULT_EPRINT_URL = "https://export.arxiv.org/e-print"

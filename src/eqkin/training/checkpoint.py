@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.storage import WriterLock, delete_unused_files, make_folder, read_file, write_file, write_stream
 from eqkin.storage.arrays import Arrays, iter_checked_file, parse_checked_file
+from eqkin.storage.files import WriterLock, delete_unused_files, make_folder, read_file, write_file, write_stream
 
 CHECKPOINT_FILE, METRICS_FILE = "checkpoint.safetensors", "metrics.jsonl"
 

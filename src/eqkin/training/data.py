@@ -23,8 +23,8 @@ from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import read_corpus
 from eqkin.sources.files import ByteStream, open_zstd
-from eqkin.storage import write_stream
 from eqkin.storage.arrays import hash_arrays, iter_array_file, parse_checked_file
+from eqkin.storage.files import write_stream
 from eqkin.training.text import NAME_ARRAYS, ContextWords, collect_contexts, pack_strings, unpack_strings
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import Array

@@ -22,7 +22,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
-from eqkin.storage import write_file
+from eqkin.storage.files import write_file
 from eqkin.trees.forest import Forest
 from eqkin.trees.operator_terms import RANKED_FAMILIES, extract_structure_terms
 from eqkin.trees.operators import OperatorForest

@@ -26,14 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.storage.bits import WINDOW, assign_prefixes, compute_prefix_lengths
-from eqkin.trees.operators import (
-    FORM_KINDS,
-    SAME_FORM_KINDS,
-    Integers,
-    OperatorForest,
-    StoredLabels,
-    accumulate,
-)
+from eqkin.trees.operators import FORM_KINDS, SAME_FORM_KINDS, Integers, OperatorForest, StoredLabels, accumulate
 
 OPERATOR_ARRAYS: dict[str, tuple[str, list[int]]] = {
     "names": ("U8", [-1]),

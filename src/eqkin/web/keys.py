@@ -18,16 +18,7 @@ from eqkin.errors import BadInput
 from eqkin.library.queries import find_file_keys
 from eqkin.search.engine import SearchEngine
 from eqkin.search.local import LocalBackend, LocalSnapshot
-from eqkin.search.results import (
-    EquationRecord,
-    Filters,
-    Hit,
-    MapPoints,
-    PaperHit,
-    PaperPage,
-    PaperRecord,
-    Results,
-)
+from eqkin.search.results import EquationRecord, Filters, Hit, MapPoints, PaperHit, PaperPage, PaperRecord, Results
 
 T = TypeVar("T")
 _PATH_KEY = re.compile(r"file:(.*)[/\\](.*)", re.DOTALL)

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from dataclasses import dataclass
 
-from eqkin.storage import is_process_running
+from eqkin.storage.files import is_process_running
 
 _UNEQUAL_REQUESTS = 3  # more than another process has
 _LOCK_SECONDS = 5.0

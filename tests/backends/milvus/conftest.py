@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eqkin import Encoder, Library
-from eqkin.index import update_index
+from eqkin.index.update import update_index
 from tests.backends.milvus.servers import KINDS, MilvusServer, running
 
 Record = dict[str, Any]

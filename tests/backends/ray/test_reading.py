@@ -10,7 +10,9 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.backends.ray import RayExecutor
 from eqkin.encoder.encoder import Encoder
-from eqkin.index import IndexSettings, VectorIndex, update_index
+from eqkin.index.manifest import IndexSettings
+from eqkin.index.reader import VectorIndex
+from eqkin.index.update import update_index
 from eqkin.library.ingest import AddReport
 from tests.backends.ray.conftest import write_shard
 from tests.library.conftest import write_article

@@ -48,7 +48,7 @@ from eqkin.index.vectors import VectorFiles
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_contents, list_paper_trees
 from eqkin.library.records import get_paper_page
-from eqkin.storage import is_process_running
+from eqkin.storage.files import is_process_running
 from eqkin.version import __version__
 
 T = TypeVar("T")

@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eqkin.evaluation.formulas import (
-    Float32s,
-    FormulaSet,
-    Matrix,
-    compute_products,
-    normalize_rows,
-)
+from eqkin.evaluation.formulas import Float32s, FormulaSet, Matrix, compute_products, normalize_rows
 
 if TYPE_CHECKING:
     from eqkin.training.data import Corpus
