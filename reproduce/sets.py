@@ -28,12 +28,19 @@ from eqkin.api import Library
 from eqkin.evaluation.context import ExperimentContext
 from eqkin.evaluation.formulas import FormulaSet, NamedFormulas
 from eqkin.evaluation.judged import JudgedSet
-from eqkin.evaluation.labelled import LabelledSet, compute_labelled_difference, measure_labelled, read_labelled
+from eqkin.evaluation.labelled import LabelledSet, measure_labelled, read_labelled
 from eqkin.evaluation.scores import score_systems
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.systems.networks import EngineSystem
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow, format_score
-from eqkin.statistics import Score, bootstrap_mean, compute_sign_flip_p, compute_two_sided_p, format_p
+from eqkin.statistics import (
+    Score,
+    bootstrap_mean,
+    compute_percentile_interval,
+    compute_sign_flip_p,
+    compute_two_sided_p,
+    format_p,
+)
 from eqkin.trees import ForestBuilder
 from reproduce.keywords import read_library_formulas
 
@@ -168,7 +175,7 @@ def _measure_labels(context: ExperimentContext, systems: Sequence[System], label
     differences = {}
     for name, one in list(measured.items())[1:]:
         gains = np.subtract(np.array(first["rankings"], float), np.array(one["rankings"], float))
-        change = compute_labelled_difference([first], [one])["labelled_ranking"]
+        change = Score(first["labelled_ranking"][0] - one["labelled_ranking"][0], *compute_percentile_interval(gains))
         differences[name] = change, compute_two_sided_p(gains)
     return [accuracy, SetMeasure(labelled.name, "ranking", scores, differences)]
 

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import random
+import resource
 import subprocess
 import sys
 import tarfile
@@ -32,7 +33,7 @@ from eqkin.atlas import list_articles
 from eqkin.errors import BadInput, EqkinError
 from eqkin.latex.outline import parse
 from eqkin.latex.typed import clean_typed_formula
-from eqkin.library.parsing import measure_peak_bytes, parse_item
+from eqkin.library.parsing import parse_item
 from eqkin.mathml.converter import Converter
 from eqkin.mathml.formulas import convert_typed_formula
 from eqkin.mathml.operators import parse_operators
@@ -330,7 +331,7 @@ def _run_cases(seconds: float, seed: int, folder: Path) -> list[Row]:
         if kind not in ("query", "search") or tally.cases:  # the first of them builds a library
             tally.slowest = max(tally.slowest, spent)
         tally.cases += 1
-        tally.peak_bytes = measure_peak_bytes()
+        tally.peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         number += 1
     return [
         (

@@ -17,7 +17,7 @@ from eqkin.cli.train import load_corpus
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
-    from eqkin.evaluation.context import ExperimentContext, ResultCache
+    from eqkin.evaluation.context import ExperimentContext
     from eqkin.evaluation.systems.base import System
     from eqkin.evaluation.tables import ExperimentResult
 
@@ -220,7 +220,7 @@ def systems(as_json: AsJson = False) -> None:
 
 def make_context(out: Path, device: str, small: bool, log: Callable[[str], None]) -> ExperimentContext:
     """Make the context of an evaluation from the options of its command."""
-    from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE, ExperimentContext
+    from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE, ExperimentContext, ResultCache
 
     return ExperimentContext(ResultCache(out), SMALL_SCALE if small else FULL_SCALE, device, log)
 

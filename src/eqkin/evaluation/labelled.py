@@ -280,20 +280,6 @@ def measure_labelled(context: ExperimentContext, system: System, labelled: Label
     return context.cache.get_or_measure("labelled", key, measure)
 
 
-def compute_labelled_difference(
-    measured: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]
-) -> dict[str, Score]:
-    """Compute the difference of two means of measurements on one set, with intervals of the paired differences."""
-    accuracy = np.mean([one["right"] for one in measured], axis=0) - np.mean([one["right"] for one in others], axis=0)
-    rankings = [np.mean([np.array(one["rankings"], np.float64) for one in many], axis=0) for many in (measured, others)]
-    values = [float(np.mean([one["labelled_ranking"][0] for one in many])) for many in (measured, others)]
-    groups = np.array(measured[0]["groups"])
-    return {
-        "accuracy": bootstrap_mean(accuracy, groups, resamples=max(len(rankings[0]), 1), seed=SEED),
-        "labelled_ranking": Score(values[0] - values[1], *compute_percentile_interval(rankings[0] - rankings[1])),
-    }
-
-
 def run_labelled(
     context: ExperimentContext, systems: Sequence[System], sets: Sequence[LabelledSet]
 ) -> ExperimentResult:

@@ -77,7 +77,6 @@ class AddReport:
     problems: list[str] = field(default_factory=list)  # papers and sources that could not be read
     skipped: Counter[str] = field(default_factory=Counter)  # files within sources that were not read, by reason
     without_source: list[str] = field(default_factory=list)  # papers of which only the metadata is known, and why
-    peak_bytes: int = 0  # the largest worker's memory
 
     def count_skipped(self, what: str, why: str) -> None:
         """Count a file within a source that was not read."""
@@ -89,7 +88,6 @@ class AddReport:
 
     def count_paper(self, parsed: ParsedPaper) -> None:
         """Count a paper."""
-        self.peak_bytes = max(self.peak_bytes, parsed.peak_bytes)
         if parsed.unchanged:
             self.unchanged += 1
         elif parsed.failure:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import re
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -87,7 +86,6 @@ class ParsedPaper:
     message: str = ""
     unchanged: bool = False  # the library has it already
     source: str = ""  # what the user added
-    peak_bytes: int = 0  # memory of the process that parsed it
 
 
 # Content that version 1 knew has the digest that version 1 gave it.
@@ -131,7 +129,6 @@ def parse_item(item: SourceItem, known: str = "", formulas: str = "rows") -> Par
             raise WorkerEnvironmentError(str(error) if known_error else f"{item.origin}: {error}") from error
         reason = _classify_error(error) if isinstance(error, EqkinError) else "internal error"
         parsed = make_failed_paper(item.key, item.origin, reason, str(error) if known_error else repr(error), digest)
-    parsed.peak_bytes = measure_peak_bytes()
     return parsed
 
 
@@ -301,13 +298,3 @@ def compute_content_digest(parsed: ParsedPaper) -> str:
         described.append([paper.doi, paper.url, paper.cite_key])
     forest = b"" if parsed.forest is None else to_bytes(parsed.forest)
     return hash_parts(orjson.dumps(described, default=str), parsed.macros, forest)
-
-
-def measure_peak_bytes() -> int:
-    """Return the most memory this process has held so far, 0 where the system does not say."""
-    try:
-        import resource
-    except ImportError:
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

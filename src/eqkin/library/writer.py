@@ -228,7 +228,9 @@ class LibraryWriter:
         paper = parsed.paper or Paper(parsed.key, "", kind="")
         values = {name: getattr(paper, name) for name in database.PAPER_FIELDS} | {"work": paper.group}
         values |= {name: getattr(parsed, name) for name in database.PARSED_FIELDS}
-        texts = {name: _encode_json(value) if isinstance(value, list) else value for name, value in values.items()}
+        texts = {
+            name: orjson.dumps(value).decode() if isinstance(value, list) else value for name, value in values.items()
+        }
         owner = execute(_make_insert("papers", texts), texts).lastrowid
         sections = [
             execute(
@@ -416,7 +418,3 @@ def _replace_dead_trees(forest: Forest, used: npt.NDArray[np.int64]) -> Forest:
 def _make_insert(table: str, columns: Iterable[str]) -> str:
     names = list(columns)
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)})"
-
-
-def _encode_json(value: object) -> str:
-    return orjson.dumps(value).decode()
