@@ -165,18 +165,9 @@ class LibraryFiles:
         """Yield the trees of equations, segment by segment in order: their numbers and a forest."""
         with self.translate_errors():
             for first, forest in self.open_segments():
-                here = self._find_used_trees(first, len(forest))
+                here = find_used_trees(self.connection, first, len(forest))
                 if len(here):
                     yield here, forest if len(here) == len(forest) else forest.select(here - first)
-
-    def _find_used_trees(self, first: int, count: int) -> npt.NDArray[np.int64]:
-        """Return the trees of a segment that belong to an equation; usually all do, and then none is read."""
-        between = "FROM equations WHERE tree BETWEEN ? AND ?"
-        span = first, first + count - 1
-        if self.connection.execute(f"SELECT count(*) {between}", span).fetchone()[0] == count:
-            return np.arange(first, first + count)
-        rows = self.connection.execute(f"SELECT tree {between} ORDER BY tree", span)
-        return np.fromiter((row[0] for row in rows), np.int64)
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
@@ -231,6 +222,16 @@ def list_segments(connection: sqlite3.Connection) -> list[TreesEntry]:
     """Return the segments of trees, in order."""
     rows = connection.execute("SELECT file, sha256, bytes, count, first FROM segments ORDER BY first")
     return [TreesEntry(*row) for row in rows]
+
+
+def find_used_trees(connection: sqlite3.Connection, first: int, count: int) -> npt.NDArray[np.int64]:
+    """Return the trees of a segment that belong to an equation; usually all do, and then none is read."""
+    between = "FROM equations WHERE tree BETWEEN ? AND ?"
+    span = first, first + count - 1
+    if connection.execute(f"SELECT count(*) {between}", span).fetchone()[0] == count:
+        return np.arange(first, first + count)
+    rows = connection.execute(f"SELECT tree {between} ORDER BY tree", span)
+    return np.fromiter((row[0] for row in rows), np.int64)
 
 
 def normalise_source(source: str) -> str:

@@ -19,7 +19,7 @@ import zstandard
 from eqkin.errors import BadInput, CorruptData, StorageFailed, Unreachable
 from eqkin.library import database
 from eqkin.library.database import DATABASE_NAME, FOREST_FOLDER, LOCK_NAME, MANIFEST_NAME, LibraryManifest
-from eqkin.library.files import TREES_REMEDY, TreesEntry, list_segments
+from eqkin.library.files import TREES_REMEDY, TreesEntry, find_used_trees, list_segments
 from eqkin.library.parsing import ParsedPaper, make_failed_paper
 from eqkin.mathml.converter import ConverterIdentity, get_converter_identity
 from eqkin.sources.paper import Paper
@@ -323,7 +323,8 @@ class LibraryWriter:
             return False
         nodes = saved = 0
         for entry in entries:
-            forest, used = open_forest(self.folder / FOREST_FOLDER / entry.file), self._find_live_trees(entry)
+            forest = open_forest(self.folder / FOREST_FOLDER / entry.file)
+            used = find_used_trees(self.connection, entry.first, entry.count) - entry.first
             size = int(forest.offsets[-1])
             nodes += size
             saved += size - int(forest.sizes[used].sum()) - (len(forest) - len(used))  # a dead tree keeps one node
@@ -340,19 +341,11 @@ class LibraryWriter:
         for entry in run:
             forest = from_bytes((self.folder / FOREST_FOLDER / entry.file).read_bytes())
             if drop_dead:
-                used = self._find_live_trees(entry)
+                used = find_used_trees(self.connection, entry.first, entry.count) - entry.first
                 live += len(used)
                 forest = _replace_dead_trees(forest, used)
             builder.add_forest(forest)
         return None if drop_dead and not live else self._write_segment(builder.build(), run[0].first)
-
-    def _find_live_trees(self, entry: TreesEntry) -> npt.NDArray[np.int64]:
-        """Return the positions in a segment of the trees that belong to an equation."""
-        found = self.connection.execute(
-            "SELECT tree FROM equations WHERE tree >= ? AND tree < ? ORDER BY tree",
-            (entry.first, entry.first + entry.count),
-        )
-        return np.fromiter((row[0] - entry.first for row in found), np.int64)
 
     def _delete_unused_files(self) -> None:
         """Delete segments that no row refers to, left by a killed writer or merged, and temporary files."""

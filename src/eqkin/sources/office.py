@@ -31,16 +31,11 @@ def read_lyx(raw: bytes, key: str, origin: str) -> Paper:
     lines = decode_text(raw).split("\n")
     if not any(line.startswith("\\begin_document") for line in lines[:20]):
         raise BadInput(f"{origin}: is not a LyX document")
-    preamble, body = _split_lyx_preamble(lines)
-    return Paper(key, "".join(_convert_lyx(body)), origin, kind="lyx", styles=[preamble] if preamble else [])
-
-
-def _split_lyx_preamble(lines: list[str]) -> tuple[str, list[str]]:
-    """Return the LaTeX preamble and the lines of the body."""
     start = lines.index("\\begin_body") if "\\begin_body" in lines else 0
-    if "\\begin_preamble" not in lines[:start] or "\\end_preamble" not in lines[:start]:
-        return "", lines[start:]
-    return "\n".join(lines[lines.index("\\begin_preamble") + 1 : lines.index("\\end_preamble")]), lines[start:]
+    head, preamble = lines[:start], ""
+    if "\\begin_preamble" in head and "\\end_preamble" in head:
+        preamble = "\n".join(head[head.index("\\begin_preamble") + 1 : head.index("\\end_preamble")])
+    return Paper(key, "".join(_convert_lyx(lines[start:])), origin, kind="lyx", styles=[preamble] if preamble else [])
 
 
 def _convert_lyx(lines: list[str]) -> list[str]:

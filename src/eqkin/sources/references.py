@@ -241,20 +241,15 @@ def _select_zotero_items(database: sqlite3.Connection) -> Iterator[Reference]:
         " ('attachment', 'note', 'annotation') AND itemID NOT IN (SELECT itemID FROM deletedItems) ORDER BY itemID"
     ):
         about = fields.get(item, {})
-        cite_key = about.get("citationKey") or _find_cite_key(about.get("extra", "")) or key
+        noted = re.search(r"^citation key:\s*(\S+)", about.get("extra", ""), re.IGNORECASE | re.MULTILINE)
         yield Reference(
-            name=cite_key,
+            name=about.get("citationKey") or (noted[1] if noted else key),
             title=" ".join(about.get("title", "").split()),
             authors=tuple(authors.get(item, ())),
             year=find_year(about.get("date", "")),
             arxiv_id=_find_id(*about.values()),
             doi=_find_doi(about.get("DOI", ""), about.get("url", ""), about.get("extra", "")),
         )
-
-
-def _find_cite_key(extra: str) -> str:
-    match = re.search(r"^citation key:\s*(\S+)", extra, re.IGNORECASE | re.MULTILINE)
-    return match[1] if match else ""
 
 
 def _find_id(*texts: str) -> ArxivId | None:

@@ -20,6 +20,7 @@ from eqkin.latex.prose import EQUATION_MARK
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import read_sections
 from eqkin.trees.forest import Array
+from eqkin.trees.operators import accumulate
 
 CHARACTERS_BEFORE, CHARACTERS_AFTER = 450, 250  # of the text around an equation
 _SHORT_CONTEXT, _EXTRA_CHARACTERS = 150, 200  # after less text than this, add some from before the previous equation
@@ -90,7 +91,7 @@ class ContextWords:
     def select(self, trees: npt.NDArray[np.bool_]) -> ContextWords:
         """Return the words of some trees, given as a mask; the vocabulary is unchanged."""
         counts = self.counts
-        return ContextWords(self.vocabulary, _compute_offsets(counts[trees]), self.word[np.repeat(trees, counts)])
+        return ContextWords(self.vocabulary, accumulate(counts[trees]), self.word[np.repeat(trees, counts)])
 
     def validate(self, trees: int) -> None:
         """Check that this belongs to a corpus of `trees` trees; raises `CorruptData`."""
@@ -116,7 +117,7 @@ class ContextWords:
         vocabulary, word, counts = (arrays[name] for name in names)
         if word.dtype != np.uint16 or counts.max(initial=0) > len(word):
             raise ValueError("words do not fit the trees")
-        return cls(unpack_strings(vocabulary), _compute_offsets(counts), word.astype(np.uint16, copy=False))
+        return cls(unpack_strings(vocabulary), accumulate(counts), word.astype(np.uint16, copy=False))
 
     def pad(self, trees: int) -> ContextWords:
         """Return the words of these trees and of more that have none."""
@@ -269,7 +270,3 @@ def unpack_strings(packed: Array) -> list[str]:
     if rest:
         raise ValueError("a list of strings is not terminated")
     return strings
-
-
-def _compute_offsets(counts: Array) -> Integers:
-    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
