@@ -11,6 +11,7 @@ made on a machine with a browser and used on another one without.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import shutil
@@ -26,7 +27,6 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.evaluation.formulas import compute_forest_digest
 from eqkin.storage.files import make_folder, write_file
 from eqkin.trees import Forest
 from eqkin.trees.mathml import to_mathml, to_node
@@ -73,6 +73,16 @@ _SHOW = f"""([formulas, crop]) => {{
     return boxes.map(([, inner]) => inner.height);
 }}"""
 _LINE, _FRACTION = (f"<math>{inner}</math>" for inner in ("<mi>x</mi>", "<mfrac><mi>x</mi><mi>y</mi></mfrac>"))
+
+
+def compute_forest_digest(forest: Forest) -> str:
+    """Compute the hexadecimal SHA-256 of some trees."""
+    total = hashlib.sha256()
+    for strings in (forest.tags, forest.attributes, forest.texts):
+        total.update("\0".join(strings).encode("utf-8", "surrogatepass") + b"\1")
+    for array in (forest.tag, forest.attribute, forest.text, forest.n_children, forest.offsets):
+        total.update(np.ascontiguousarray(array, "<i8").tobytes())
+    return total.hexdigest()
 
 
 def find_chromium() -> str | None:

@@ -30,12 +30,12 @@ from torch.nn import functional
 from eqkin.encoder.tree_ops import TreeBatch, average_trees
 from eqkin.evaluation.context import FULL_SCALE, compute_digest
 from eqkin.evaluation.equalities import PairSet
-from eqkin.evaluation.formulas import compute_forest_digest
 from eqkin.evaluation.measures import compute_mrr, compute_partner_ranks, find_hits
 from eqkin.training.config import get_recipe
 from eqkin.training.finetuning import FinetuningConfig, GraphTower, Integers, Tower, finetune
 from eqkin.trees import Forest
 from eqkin.trees.normal import label_nodes
+from reproduce.bitmaps import compute_forest_digest
 from reproduce.networks import NETWORKS, NetworkRunner, TrainedNetwork
 from reproduce.transformer import TransformerNetwork, TreeSequences
 from reproduce.triples import pack_bits

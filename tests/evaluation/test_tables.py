@@ -21,7 +21,6 @@ from eqkin.evaluation.tables import (
     clean_text,
     escape_markdown,
     format_cells,
-    format_code,
     format_score,
     to_markdown,
     to_rich,
@@ -133,14 +132,6 @@ def test_markdown_folds_long_tables():
     assert "<details>" not in to_markdown(Table("t", "Few", [], rows[:30]))
 
 
-def test_markdown_of_result_leaves_out_tables_that_quote_the_data():
-    tables = [Table("a", "Scores", [], []), Table("b", "Topics", [], [], quotes=True)]
-    text = ExperimentResult("x", "Result", tables, ["Tuned on `x`."], {"seed": "`0`"}).to_markdown()
-    assert text.startswith("## Result\n")
-    assert "Scores" in text and "Topics" not in text
-    assert r"- Tuned on \`x\`." in text and "seed: `` `0` ``." in text
-
-
 def test_terminal_table_shows_best_in_bold_and_limits_rows():
     rows = [TableRow(f"row {number}", {"a": Score(number / 100)}) for number in range(45)]
     console = Console(width=100, record=True, file=io.StringIO())
@@ -162,4 +153,3 @@ def test_clean_text_drops_control_characters():
 def test_escape_markdown_keeps_what_is_shown():
     assert escape_markdown("# a_b | <c> & $d$") == r"\# a\_b \| &lt;c&gt; &amp; \$d\$"
     assert escape_markdown("1. x") == r"1\. x"
-    assert format_code("") == ""

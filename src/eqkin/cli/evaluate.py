@@ -91,6 +91,7 @@ def labelled(
     """
     from eqkin.encoder.encoder import Encoder
     from eqkin.evaluation.labelled import load_atlas_set, read_labelled, run_labelled, summarize_labelled
+    from eqkin.evaluation.systems.registry import make_systems
 
     if names and model:
         raise BadInput(f"--model is for the engine: name {model} among the --systems instead")
@@ -102,7 +103,7 @@ def labelled(
                 typer.echo(f"{one.name}: {len(one.skipped):,} formulas cannot be read and are left out", err=True)
         if names:
             context = make_context(out, device, small, log)
-            chosen = parse_systems(names, context)
+            chosen = make_systems(split_names(names), context)
             fit_systems(chosen, context, corpus, library)
             result = run_labelled(context, chosen, sets)
         else:
@@ -157,11 +158,12 @@ def judged(
     """
     from eqkin.evaluation.experiment import run_judged
     from eqkin.evaluation.judged import JudgedSet, read_published, read_run
+    from eqkin.evaluation.systems.registry import make_systems
 
     check_distinct("runs", (path.stem for path in runs or []))
     with open_progress(as_json) as log:
         context = make_context(out, device, small, log)
-        chosen = parse_systems(names, context)
+        chosen = make_systems(split_names(names), context)
         known = [system.name for system in chosen] + [path.stem for path in runs or []]
         if baseline and baseline not in known:
             raise BadInput(f"the baseline {baseline} is not one of {', '.join(known)}")
@@ -235,13 +237,6 @@ def check_distinct(what: str, names: Iterable[str]) -> None:
 def split_names(names: str) -> list[str]:
     """Split names at commas."""
     return [name.strip() for name in names.split(",") if name.strip()]
-
-
-def parse_systems(names: str, context: ExperimentContext) -> list[System]:
-    """Make systems from their names, separated by commas."""
-    from eqkin.evaluation.systems.registry import make_systems
-
-    return make_systems(split_names(names), context)
 
 
 def fit_systems(chosen: Sequence[System], context: ExperimentContext, corpus: Path | None, library: Path) -> None:

@@ -105,16 +105,6 @@ def import_optional(module: str) -> ModuleType:
         raise BadInput(f"{module} is not installed ({error}); `pip install 'eqkin[{extra}]'`") from error
 
 
-def compute_forest_digest(forest: Forest) -> str:
-    """Compute the hexadecimal SHA-256 of some trees."""
-    total = hashlib.sha256()
-    for strings in (forest.tags, forest.attributes, forest.texts):
-        total.update("\0".join(strings).encode("utf-8", "surrogatepass") + b"\1")
-    for array in (forest.tag, forest.attribute, forest.text, forest.n_children, forest.offsets):
-        total.update(np.ascontiguousarray(array, "<i8").tobytes())
-    return total.hexdigest()
-
-
 def normalize_rows(vectors: Matrix) -> Matrix:
     """Divide rows by their lengths; rows of zeros stay."""
     if isinstance(vectors, np.ndarray):

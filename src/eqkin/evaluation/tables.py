@@ -75,17 +75,6 @@ class ExperimentResult:
         note = "A small run: systems were hardly trained, its figures mean nothing."
         return replace(self, title=f"{self.title} (small run)", notes=[note, *self.notes])
 
-    def to_markdown(self) -> str:
-        """Lay the result out as a section of Markdown, without the tables that quote the data."""
-        parts = [f"## {escape_markdown(self.title)}\n"]
-        parts += [to_markdown(table) for table in self.tables if not table.quotes]
-        if self.notes:
-            parts.append("\n".join(f"- {escape_markdown(note)}" for note in self.notes) + "\n")
-        if self.facts:
-            facts = "; ".join(f"{escape_markdown(name)}: {format_code(fact)}" for name, fact in self.facts.items())
-            parts.append(f"Data and settings: {facts}.\n")
-        return "\n".join(parts)
-
 
 @dataclass(frozen=True)
 class Cell:
@@ -175,14 +164,6 @@ def escape_markdown(text: str) -> str:
         return f"\\{found[0]}" if found[1] else f"{found[0][:-1]}\\{found[0][-1]}"
 
     return _MARKDOWN_SPECIAL.sub(escape, clean_text(text))
-
-
-def format_code(text: str) -> str:
-    """Put a text into a code span, with a fence longer than any in it."""
-    text = clean_text(text)
-    fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", text)), default=0))
-    pad = " " if text.startswith("`") or text.endswith("`") else ""
-    return f"{fence}{pad}{text}{pad}{fence}" if text else ""
 
 
 def _format_column(column: TableColumn, rows: Sequence[TableRow]) -> list[Cell]:

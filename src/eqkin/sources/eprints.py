@@ -243,12 +243,3 @@ class Shard:
                     yield _make_item(raw, entry.name, origin, key, hash_parts(raw), self.look_up)
             if not reader.complete:
                 raise BadInput(f"{name}: is truncated (no end mark); the members before the end were read")
-
-
-def expand_shards(parts: Iterator[SourceItem | Shard], on_skip: SkipCallback | None) -> Iterator[SourceItem]:
-    """Yield `parts` with each shard replaced by its items."""
-    for part in parts:
-        if isinstance(part, Shard):
-            yield from part.iter_items(on_skip)
-        else:
-            yield part

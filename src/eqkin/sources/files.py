@@ -275,11 +275,6 @@ class TextLine:
     raw: bytes | None
 
 
-def is_compressed(path: Path) -> bool:
-    """Return whether `iter_lines` decompresses a file."""
-    return detect_kind(read_head(path)) in ("gzip", "zstd")
-
-
 def iter_lines(path: Path, limit: int) -> Iterator[TextLine]:
     """Yield the lines of a plain, gzipped or zstd-compressed file, without line ends and blank lines.
 

@@ -17,13 +17,14 @@ from eqkin.latex.arxiv_ids import parse_arxiv_id
 from eqkin.limits import LIMITS
 from eqkin.sources.files import (
     TextLine,
+    detect_kind,
     display_path,
     get_cache_folder,
-    is_compressed,
     iter_lines,
     lock_file,
     make_cache_folder,
     open_regular,
+    read_head,
 )
 from eqkin.sources.paper import Paper, hash_parts
 from eqkin.sources.text import clean_text
@@ -119,7 +120,8 @@ class MetadataSnapshot:
             raise CorruptData(f"{self._table}: the look-up table is damaged ({error}); delete it") from error
 
     def _build_table(self) -> None:
-        rows = _iter_rows(iter_lines(self._path, LIMITS.line_bytes), is_compressed(self._path))
+        is_compressed = detect_kind(read_head(self._path)) in ("gzip", "zstd")
+        rows = _iter_rows(iter_lines(self._path, LIMITS.line_bytes), is_compressed)
         with write_atomically(self._table) as target:
             try:
                 with closing(sqlite3.connect(target)) as table:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from eqkin.atlas import list_articles
@@ -20,7 +21,7 @@ from eqkin.latex.arxiv_ids import parse_arxiv_id, parse_file_name
 from eqkin.limits import LIMITS
 from eqkin.sources.arxiv import ArxivClient, make_arxiv_item
 from eqkin.sources.docstrings import iter_package_items, read_module
-from eqkin.sources.eprints import MetadataLookup, Shard, expand_shards, is_bulk_tar, make_eprint_item
+from eqkin.sources.eprints import MetadataLookup, Shard, is_bulk_tar, make_eprint_item
 from eqkin.sources.files import (
     SkipCallback,
     detect_kind,
@@ -113,7 +114,7 @@ def open_source(
         BadInput: the source does not exist, or is of a kind that cannot be read.
     """
     parts = open_source_shards(spec, metadata=metadata, arxiv=arxiv, fetch=fetch, on_skip=on_skip)
-    return expand_shards(parts, on_skip)
+    return chain.from_iterable(part.iter_items(on_skip) if isinstance(part, Shard) else (part,) for part in parts)
 
 
 def open_source_shards(
