@@ -30,7 +30,7 @@ from eqkin.index.manifest import IndexSettings
 from eqkin.index.reader import VectorIndex
 from eqkin.index.text import TextIndex
 from eqkin.index.update import update_index
-from eqkin.storage.files import segments
+from eqkin.storage import segments
 from eqkin.api import Library
 from eqkin.api import verify
 from eqkin.encoder.encoder import Encoder
