@@ -123,6 +123,22 @@ def pytest_collection():
         gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    """Stop the servers of Milvus after the last test that needs them: they use the processor while they wait."""
+    if find_shared_server(item.nodeid) == "milvus" and (
+        not nextitem or find_shared_server(nextitem.nodeid) != "milvus"
+    ):
+        from tests.backends.milvus.servers import stop_shared
+
+        stop_shared()
+
+
+def find_shared_server(nodeid):
+    """Return the name of the server that a test shares with others, or None."""
+    return next((name for start, name in SHARED_SERVERS.items() if nodeid.startswith(start)), None)
+
+
 def pytest_collection_modifyitems(items):
     """Put long files first."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG_FILES))
@@ -135,8 +151,7 @@ def pytest_xdist_make_scheduler(config, log):
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            file = nodeid.partition("::")[0]
-            return next((name for start, name in SHARED_SERVERS.items() if file.startswith(start)), file)
+            return find_shared_server(nodeid) or nodeid.partition("::")[0]
 
     config.option.loadscopereorder = False  # keep the order of the files
     return Scheduling(config, log)

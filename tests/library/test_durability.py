@@ -99,7 +99,7 @@ def _run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 def test_writer_killed_at_many_moments_loses_nothing(tmp_path: Path, papers: Path) -> None:
     (papers / "a3.tex").unlink()
     (tmp_path / "work").mkdir()
-    done = _run(_DOOMED, tmp_path / "work", papers, 3)
+    done = _run(_DOOMED, tmp_path / "work", papers, 7)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 30
 

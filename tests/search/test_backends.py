@@ -30,12 +30,12 @@ ISING = r"E = -\sum_{i<j} J_{ij} s_i s_j"
 QUERIES = (BAYES, ISING, WAVE, "?a^2 + ?b^2 = ?c^2")
 
 
-@pytest.fixture(scope="session", params=["library", *KINDS])
+@pytest.fixture(scope="module", params=["library", *KINDS])
 def kind(request):
     return request.param
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stored(kind, folder, encoder):
     """An engine over a backend of that kind."""
     with SearchEngine(_open_backend(kind, folder, encoder, "backends"), encoder) as opened:

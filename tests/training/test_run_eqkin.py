@@ -34,10 +34,16 @@ def tiny(**settings: str) -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def whole(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory, fast_neighbours: None) -> Path:
+def corpus(atlas_corpus: Corpus) -> Corpus:
+    """The trees of eight articles."""
+    return atlas_corpus.select(np.arange(8))
+
+
+@pytest.fixture(scope="module")
+def whole(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory, fast_neighbours: None) -> Path:
     """The folder of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    assert run(atlas_corpus, folder, tiny()).finished
+    assert run(corpus, folder, tiny()).finished
     return folder
 
 
@@ -59,15 +65,15 @@ def test_tiny_network_learns_from_each_loss(part: str, share: float, atlas_corpu
 
 @pytest.mark.parametrize("stop_at", [1, 7, 11])
 def test_resumed_run_has_the_same_metrics_and_weights(
-    stop_at: int, whole: Path, atlas_corpus: Corpus, tmp_path: Path
+    stop_at: int, whole: Path, corpus: Corpus, tmp_path: Path
 ) -> None:
-    assert not run(atlas_corpus, tmp_path, tiny(), stop_at=stop_at).finished
-    assert run(atlas_corpus, tmp_path, tiny(), resume=True).finished
+    assert not run(corpus, tmp_path, tiny(), stop_at=stop_at).finished
+    assert run(corpus, tmp_path, tiny(), resume=True).finished
     assert curve(tmp_path) == curve(whole)
     assert Model.load(tmp_path / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
 
 
-def test_saved_model_has_the_averaged_weights(whole: Path, atlas_corpus: Corpus) -> None:
+def test_saved_model_has_the_averaged_weights(whole: Path, corpus: Corpus) -> None:
     model, saved = Model.load(whole / MODEL_FOLDER), load_checkpoint(whole)
     assert Recipe.from_dict(model.recipe) == tiny()
     assert saved is not None
@@ -78,7 +84,7 @@ def test_saved_model_has_the_averaged_weights(whole: Path, atlas_corpus: Corpus)
         assert np.array_equal(weight, saved.arrays[f"average.{name}"])
     assert any((weight != saved.arrays[f"model.network.{name}"]).any() for name, weight in model.weights.items())
     assert model.training["words"] > 100
-    _, held_out = atlas_corpus.split(0.25, 0)
+    _, held_out = corpus.split(0.25, 0)
     mine = Encoder.load(whole / MODEL_FOLDER).embed(held_out.forest)
     np.testing.assert_allclose(np.linalg.norm(mine, axis=1), 1, atol=1e-5)
     measured = DeviceForest(held_out.forest, model.vocabulary, CPU)
@@ -94,15 +100,15 @@ def test_metrics_contain_each_loss(whole: Path) -> None:
         assert min(parts) > 0 and record["loss"] == pytest.approx(sum(parts))
 
 
-def test_corpus_without_words_trains_without_the_word_loss(atlas_corpus: Corpus, tmp_path: Path) -> None:
-    assert run(replace(atlas_corpus, words=None), tmp_path, tiny(triplets="16")).finished
+def test_corpus_without_words_trains_without_the_word_loss(corpus: Corpus, tmp_path: Path) -> None:
+    assert run(replace(corpus, words=None), tmp_path, tiny(triplets="16")).finished
     assert all(record["words"] == 0 for record in read_metrics(tmp_path / METRICS_FILE) if "loss" in record)
     assert Model.load(tmp_path / MODEL_FOLDER).training["words"] == 0
 
 
-def test_checkpoint_with_words_is_not_resumed_without_them(whole: Path, atlas_corpus: Corpus) -> None:
+def test_checkpoint_with_words_is_not_resumed_without_them(whole: Path, corpus: Corpus) -> None:
     with pytest.raises(BadInput, match="different corpus"):
-        run(replace(atlas_corpus, words=None), whole, tiny(), resume=True)
+        run(replace(corpus, words=None), whole, tiny(), resume=True)
 
 
 @pytest.mark.parametrize(
@@ -115,25 +121,25 @@ def test_checkpoint_with_words_is_not_resumed_without_them(whole: Path, atlas_co
         {"structure_weight": "0", "words_weight": "0"},
     ],
 )
-def test_each_setting_can_be_overridden(settings: dict[str, str], atlas_corpus: Corpus, tmp_path: Path) -> None:
-    assert run(atlas_corpus, tmp_path, tiny(triplets="12", **settings)).finished
+def test_each_setting_can_be_overridden(settings: dict[str, str], corpus: Corpus, tmp_path: Path) -> None:
+    assert run(corpus, tmp_path, tiny(triplets="12", **settings)).finished
     assert len(Encoder.load(tmp_path / MODEL_FOLDER).encode(["x"])) == 1
 
 
-def test_checkpoint_of_an_older_version_is_resumed(atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_checkpoint_of_an_older_version_is_resumed(corpus: Corpus, tmp_path: Path) -> None:
     recipe = get_recipe("paper").override(TINY)
-    run(atlas_corpus, tmp_path, recipe, stop_at=5)
+    run(corpus, tmp_path, recipe, stop_at=5)
     saved = load_checkpoint(tmp_path)
     assert saved is not None
     assert "averaged" not in saved.facts["recipe"]
     spelled = saved.facts["recipe"] | {"averaged": 0.0, "renamed": 1.0}  # or of one that writes every default
     save_checkpoint(tmp_path, saved.arrays, saved.facts | {"recipe": spelled})
-    assert run(atlas_corpus, tmp_path, recipe, resume=True).finished
+    assert run(corpus, tmp_path, recipe, resume=True).finished
 
 
 @pytest.fixture(scope="module")
-def training_data(atlas_corpus: Corpus, fast_neighbours: None) -> TrainingData:
-    return build_training_data(atlas_corpus, Vocabulary.learn([atlas_corpus.forest]), tiny(), CPU)
+def training_data(corpus: Corpus, fast_neighbours: None) -> TrainingData:
+    return build_training_data(corpus, Vocabulary.learn([corpus.forest]), tiny(), CPU)
 
 
 def test_weights_are_averaged_over_the_last_steps(training_data: TrainingData) -> None:

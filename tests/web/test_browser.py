@@ -26,17 +26,26 @@ expect = playwright.expect
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with playwright.sync_playwright() as driver:
-        made = driver.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        made = driver.chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox", "--disable-gpu", "--disable-software-rasterizer"]
+        )
         yield made
         made.close()
 
 
+@pytest.fixture(scope="module")
+def context(browser: Any, server: Running) -> Iterator[Any]:
+    """What pages share: a cache, so that scripts are loaded and compiled once."""
+    made = browser.new_context(base_url=server.address, viewport={"width": 1280, "height": 900})
+    made.grant_permissions(["clipboard-read", "clipboard-write"])
+    made.set_default_timeout(10_000)
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def page(browser: Any, server: Running) -> Iterator[Any]:
+def page(context: Any, server: Running) -> Iterator[Any]:
     """A page on which nothing may go wrong: no error, no dialog, no request to anywhere else."""
-    context = browser.new_context(base_url=server.address, viewport={"width": 1280, "height": 900})
-    context.grant_permissions(["clipboard-read", "clipboard-write"])
-    context.set_default_timeout(10_000)
     made = context.new_page()
     wrong: list[str] = []
     made.on("pageerror", lambda error: wrong.append(f"error: {error}"))
@@ -44,7 +53,8 @@ def page(browser: Any, server: Running) -> Iterator[Any]:
     made.on("request", lambda request: None if _own(request.url, server) else wrong.append(f"asked {request.url}"))
     made.on("console", lambda said: wrong.append(said.text) if "Content Security" in said.text else None)
     yield made
-    context.close()
+    made.evaluate("localStorage.clear()")
+    made.close()
     assert not wrong
 
 

@@ -49,7 +49,7 @@ with Library.open(folder, create=True) as library:
 class Clients:
     """Threads that ask a server, each waiting for its answer, until they are stopped."""
 
-    def __init__(self, place: str, number: int = 4) -> None:
+    def __init__(self, place: str, number: int = 3) -> None:
         self.failures: list[str] = []
         self.answers = 0
         self._place, self._stop = place, threading.Event()
@@ -71,7 +71,7 @@ class Clients:
                         self.failures.append(f"{address}: {status} {body[:200]}")
                         break
                     self.answers += 1
-                    self._stop.wait(0.3)  # which leaves the processor to the writer
+                    self._stop.wait(0.5)  # which leaves the processor to the writer
 
     def _address(self, chance: random.Random) -> str:
         formula = chance.choice(["E = mc^2", r"\int f(x) dx", r"P(a|b) = \frac{P(b|a) P(a)}{P(b)}", MARK % (2, 2, 2)])
@@ -167,7 +167,7 @@ def test_readers_continue_while_a_writer_works_and_after_one_is_killed(folder: P
                 break
         clients.stop()
         assert clients.failures == []
-        assert clients.answers > 20
+        assert clients.answers > 10
 
         victim = min(before)
         os.kill(victim, signal.SIGKILL)

@@ -1,18 +1,16 @@
 """Milvus servers for tests: Milvus Lite, and Milvus 2.3.5, the last full server on PyPI.
 
-Each is started by the first test that needs it, once per process that runs tests, and stopped when that ends.
+Each is started by the first test that needs it and stopped after the last one.
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +19,7 @@ import pytest
 from tests.backends.milvus.run_server import free_port
 
 KINDS = ("milvus-lite", "milvus")
+_shared: dict[str, MilvusServer] = {}
 _MODULES = {"milvus-lite": ("lite", "milvus_lite"), "milvus": ("milvus", "milvus")}
 
 
@@ -87,11 +86,12 @@ def require(kind: str) -> None:
 def running(kind: str) -> MilvusServer:
     """Return the server of a kind that all tests share."""
     require(kind)
-    return _shared(kind)
+    if kind not in _shared:
+        _shared[kind] = MilvusServer(kind, Path(tempfile.mkdtemp(prefix="eqkin-test-")), forget=True)
+    return _shared[kind]
 
 
-@cache
-def _shared(kind: str) -> MilvusServer:
-    server = MilvusServer(kind, Path(tempfile.mkdtemp(prefix="eqkin-test-")), forget=True)
-    atexit.register(server.stop)
-    return server
+def stop_shared() -> None:
+    """Stop the servers that all tests share."""
+    while _shared:
+        _shared.popitem()[1].stop()

@@ -33,7 +33,7 @@ _NODE = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Any]:
     """A head and another node, one CPU each."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'eqkin[ray]'")
@@ -62,7 +62,7 @@ def new_node(cluster: Any) -> Callable[..., Any]:
     return lambda **options: cluster.add_node(**_NODE, **options)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def executor(cluster: Any) -> Iterator[RayExecutor]:
     """An executor on the cluster. It is shared, because nodes start new processes for every connection."""
     with RayExecutor(cluster.address) as connected:
