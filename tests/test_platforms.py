@@ -33,6 +33,7 @@ locks.locking = locking
 sys.modules["msvcrt"], sys.platform = locks, "win32"
 from pathlib import Path
 from eqkin.errors import LibraryBusy
+from eqkin.storage.files import WriterLock
 """
 HOLD = (
     WINDOWS_LOCKS
