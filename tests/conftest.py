@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("ci", derandomize=True, max_examples=30, deadline=None)
+settings.register_profile("ci", derandomize=True, max_examples=20, deadline=None)
 settings.register_profile("thorough", max_examples=3_000, deadline=None)
 settings.register_profile("default", max_examples=20, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "thorough" if os.environ.get("EQKIN_THOROUGH") else "default")

@@ -111,6 +111,7 @@ def soon(place: str) -> Iterator[tuple[int, http.client.HTTPConnection]]:
             health = json.loads(get(connection, "/healthz")[1])
             assert (health["status"], health["processes"]) == ("ok", 2)
             yield health["process"], connection
+        time.sleep(0.05)
     raise AssertionError("it did not happen")
 
 
