@@ -68,12 +68,6 @@ def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 
 @pytest.fixture(scope="module")
-def corpus(atlas_corpus: Corpus) -> Corpus:
-    """The trees of eight articles."""
-    return atlas_corpus.select(np.arange(8))
-
-
-@pytest.fixture(scope="module")
 def folder(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files of two processes; see `two_processes`."""
     made = tmp_path_factory.mktemp("together")

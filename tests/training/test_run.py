@@ -75,10 +75,10 @@ def curve(folder: Path) -> list[dict[str, float]]:
 
 
 @pytest.fixture(scope="module")
-def whole(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
-    assert run(atlas_corpus, folder).finished
+    assert run(corpus, folder).finished
     return folder
 
 
@@ -97,12 +97,12 @@ def test_tiny_network_learns_to_rank_held_out_papers(atlas_corpus: Corpus, tmp_p
     assert losses[-1] < 0.7 * losses[0]
 
 
-def test_saved_model_encodes_like_the_trained_network(whole: Path, atlas_corpus: Corpus) -> None:
+def test_saved_model_encodes_like_the_trained_network(whole: Path, corpus: Corpus) -> None:
     encoder = Encoder.load(whole / MODEL_FOLDER)
     vectors = encoder.encode([r"E = mc^2", r"\frac{1}{2}"])
     assert vectors.shape == (2, 64)
     model = Model.load(whole / MODEL_FOLDER)
-    _, held_out = atlas_corpus.split(0.25, 0)
+    _, held_out = corpus.split(0.25, 0)
     mine = encoder.embed(held_out.forest)
     network = SumNetwork.from_weights(model.architecture, model.weights)
     theirs = DeviceForest(held_out.forest, model.vocabulary, torch.device("cpu")).embed(network).numpy()
@@ -129,83 +129,81 @@ def test_metrics_contain_losses_and_ranking_with_interval(whole: Path) -> None:
 
 @pytest.mark.parametrize("stop_at", [1, 5, 6, 11])
 def test_resumed_run_has_the_same_metrics_and_weights(
-    stop_at: int, whole: Path, atlas_corpus: Corpus, tmp_path: Path
+    stop_at: int, whole: Path, corpus: Corpus, tmp_path: Path
 ) -> None:
-    stopped = run(atlas_corpus, tmp_path, stop_at=stop_at)
+    stopped = run(corpus, tmp_path, stop_at=stop_at)
     assert (stopped.finished, stopped.step, stopped.model) == (False, stop_at, None)
-    assert run(atlas_corpus, tmp_path, resume=True).finished
+    assert run(corpus, tmp_path, resume=True).finished
     assert curve(tmp_path) == curve(whole)
     assert Model.load(tmp_path / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
 
 
-def test_run_is_determined_by_recipe_and_seed(whole: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
-    run(atlas_corpus, tmp_path / "again")
+def test_run_is_determined_by_recipe_and_seed(whole: Path, corpus: Corpus, tmp_path: Path) -> None:
+    run(corpus, tmp_path / "again")
     assert Model.load(tmp_path / "again" / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
-    run(atlas_corpus, tmp_path / "other", tiny(seed="1"))
+    run(corpus, tmp_path / "other", tiny(seed="1"))
     assert Model.load(tmp_path / "other" / MODEL_FOLDER).digest != Model.load(whole / MODEL_FOLDER).digest
 
 
-def test_resuming_a_finished_run_changes_nothing(whole: Path, atlas_corpus: Corpus) -> None:
+def test_resuming_a_finished_run_changes_nothing(whole: Path, corpus: Corpus) -> None:
     before = curve(whole)
-    assert run(atlas_corpus, whole, resume=True).finished
+    assert run(corpus, whole, resume=True).finished
     assert curve(whole) == before
 
 
-def test_resuming_without_a_checkpoint_starts_from_the_beginning(
-    whole: Path, atlas_corpus: Corpus, tmp_path: Path
-) -> None:
+def test_resuming_without_a_checkpoint_starts_from_the_beginning(whole: Path, corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / METRICS_FILE).write_text(
         '{"step": 3, "loss": 1.0}\n{"st'
     )  # of a run killed before its first checkpoint
-    assert run(atlas_corpus, tmp_path, resume=True).finished
+    assert run(corpus, tmp_path, resume=True).finished
     assert curve(tmp_path) == curve(whole)
 
 
-def test_run_does_not_overwrite_another_run(whole: Path, atlas_corpus: Corpus) -> None:
+def test_run_does_not_overwrite_another_run(whole: Path, corpus: Corpus) -> None:
     with pytest.raises(BadInput, match="--resume"):
-        run(atlas_corpus, whole)
+        run(corpus, whole)
 
 
-def test_run_is_not_resumed_with_another_recipe_or_corpus(whole: Path, atlas_corpus: Corpus) -> None:
+def test_run_is_not_resumed_with_another_recipe_or_corpus(whole: Path, corpus: Corpus) -> None:
     with pytest.raises(BadInput, match="different recipe"):
-        run(atlas_corpus, whole, tiny(masking="0"), resume=True)
+        run(corpus, whole, tiny(masking="0"), resume=True)
     with pytest.raises(BadInput, match="different corpus"):
-        run(atlas_corpus.select(range(27)), whole, resume=True)
+        run(corpus.select(range(7)), whole, resume=True)
 
 
-def test_two_runs_cannot_share_a_folder(atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_two_runs_cannot_share_a_folder(corpus: Corpus, tmp_path: Path) -> None:
     refused: list[Exception] = []
 
     def second(progress: TrainingProgress) -> None:
         if not refused:
             with pytest.raises(LibraryBusy) as caught:
-                run(atlas_corpus, tmp_path, resume=True)
+                run(corpus, tmp_path, resume=True)
             refused.append(caught.value)
 
-    TrainingRun(atlas_corpus, tiny(), tmp_path, "cpu", logging=LOGGING, on_progress=second).train()
+    TrainingRun(corpus, tiny(), tmp_path, "cpu", logging=LOGGING, on_progress=second).train()
     assert str(os.getpid()) in str(refused[0])
 
 
-def test_nan_loss_stops_the_run_and_names_step_and_batch(atlas_corpus: Corpus, tmp_path: Path) -> None:
-    run(atlas_corpus, tmp_path, stop_at=5)
+def test_nan_loss_stops_the_run_and_names_step_and_batch(corpus: Corpus, tmp_path: Path) -> None:
+    run(corpus, tmp_path, stop_at=5)
     saved = load_checkpoint(tmp_path)
     assert saved is not None
     saved.arrays["model.network.first.weight"][0, 0] = np.nan
     save_checkpoint(tmp_path, saved.arrays, saved.facts)
     with pytest.raises(TrainingFailed, match=r"at step 5: .*nan.*12 equations: atlas:.*checkpoint of step 5"):
-        run(atlas_corpus, tmp_path, resume=True)
+        run(corpus, tmp_path, resume=True)
     again = load_checkpoint(tmp_path)
     assert again is not None and again.facts["step"] == 5
 
 
-def test_nan_weights_never_replace_a_checkpoint(atlas_corpus: Corpus, tmp_path: Path) -> None:
-    run(atlas_corpus, tmp_path, stop_at=5)
+def test_nan_weights_never_replace_a_checkpoint(corpus: Corpus, tmp_path: Path) -> None:
+    run(corpus, tmp_path, stop_at=5)
     saved = load_checkpoint(tmp_path)
     assert saved is not None
     saved.arrays["adam.exp_avg.heads.tag.bias"][0] = np.nan  # the next step's loss does not show it
     save_checkpoint(tmp_path, saved.arrays, saved.facts)
     with pytest.raises(TrainingFailed, match=r"at step 5: model\.heads\.tag\.bias"):
-        run(atlas_corpus, tmp_path, resume=True, stop_at=6)
+        run(corpus, tmp_path, resume=True, stop_at=6)
     again = load_checkpoint(tmp_path)
     assert again is not None and again.facts["step"] == 5
 
@@ -220,18 +218,16 @@ def test_nan_weights_never_replace_a_checkpoint(atlas_corpus: Corpus, tmp_path: 
         {"layers": "1", "normalised": "", "dimensions": "8"},
     ],
 )
-def test_each_part_of_a_recipe_can_be_switched_off(
-    settings: dict[str, str], atlas_corpus: Corpus, tmp_path: Path
-) -> None:
-    outcome = run(atlas_corpus, tmp_path, tiny(triplets="12", **settings))
+def test_each_part_of_a_recipe_can_be_switched_off(settings: dict[str, str], corpus: Corpus, tmp_path: Path) -> None:
+    outcome = run(corpus, tmp_path, tiny(triplets="12", **settings))
     assert outcome.finished
     assert len(Encoder.load(tmp_path / MODEL_FOLDER).encode(["x"])) == 1
 
 
-def test_run_rejects_unknown_devices(atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_run_rejects_unknown_devices(corpus: Corpus, tmp_path: Path) -> None:
     for name in ("tpu9", "mps"):
         with pytest.raises(BadInput):
-            TrainingRun(atlas_corpus, tiny(), tmp_path, device=name).train()
+            TrainingRun(corpus, tiny(), tmp_path, device=name).train()
 
 
 class StopAtFirstReport(io.StringIO):
@@ -243,8 +239,8 @@ class StopAtFirstReport(io.StringIO):
         return super().write(text)
 
 
-def test_sigterm_saves_the_run(atlas_corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    atlas_corpus.save(tmp_path / "corpus.zst")
+def test_sigterm_saves_the_run(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    corpus.save(tmp_path / "corpus.zst")
     settings = "--recipe paper --set width=16 --batch 4 --triplets 4000 --set held_out=0.25 --device cpu".split()
     monkeypatch.setattr("sys.argv", ["eqkin", "train", str(tmp_path / "corpus.zst"), "-o", str(tmp_path), *settings])
     ignored: list[int] = []
@@ -261,19 +257,19 @@ def test_sigterm_saves_the_run(atlas_corpus: Corpus, tmp_path: Path, monkeypatch
     assert saved is not None and 0 < saved.facts["step"] < 1000
 
 
-def test_killed_run_continues_from_its_last_checkpoint(whole: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
-    run(atlas_corpus, tmp_path / "run", stop_at=7)
+def test_killed_run_continues_from_its_last_checkpoint(whole: Path, corpus: Corpus, tmp_path: Path) -> None:
+    run(corpus, tmp_path / "run", stop_at=7)
     killed = tmp_path / "killed"
 
     def copy_files(progress: TrainingProgress) -> None:
         if progress.step == 10:  # what a killed process would leave
             shutil.copytree(tmp_path / "run", killed)
 
-    again = TrainingRun(atlas_corpus, tiny(), tmp_path / "run", "cpu", logging=LOGGING, on_progress=copy_files)
+    again = TrainingRun(corpus, tiny(), tmp_path / "run", "cpu", logging=LOGGING, on_progress=copy_files)
     again.should_stop = killed.exists
     again.train(resume=True)
     # what came after the checkpoint is dropped and learned again
     assert read_metrics(killed / METRICS_FILE)[-1]["step"] == 8
-    assert run(atlas_corpus, killed, resume=True).finished
+    assert run(corpus, killed, resume=True).finished
     assert curve(killed) == curve(whole)
     assert Model.load(killed / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest

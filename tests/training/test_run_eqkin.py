@@ -34,12 +34,6 @@ def tiny(**settings: str) -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def corpus(atlas_corpus: Corpus) -> Corpus:
-    """The trees of eight articles."""
-    return atlas_corpus.select(np.arange(8))
-
-
-@pytest.fixture(scope="module")
 def whole(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory, fast_neighbours: None) -> Path:
     """The folder of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
