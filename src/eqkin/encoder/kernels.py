@@ -17,7 +17,7 @@ _SUM_CHILDREN, _SUM_WARPS = 2, 2  # neighbour sum: children read at a time, warp
 _MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 32, 1, 64  # moments of trees: nodes at a time, warps, columns
 _MOMENT_ROWS, _MOMENT_STEPS, _MOMENT_COLUMNS = 64, 8, 64  # column moments: nodes at a time, iterations, columns
 _MIX_NODES, _MIX_WARPS = 4, 4  # neighbour mix: nodes and warps per program (all columns each)
-_PRODUCT_NODES, _PRODUCT_STEPS, _PRODUCT_COLUMNS = 16, 16, 64  # term products: nodes at a time, iterations, columns
+_PRODUCT_NODES, _PRODUCT_STEPS, _PRODUCT_COLUMNS, _PRODUCT_WARPS = 16, 16, 64, 2  # term products, likewise
 
 
 @triton.jit
@@ -59,7 +59,7 @@ def _neighbour_sum_kernel(  # noqa: ANN202
     rows = tl.where(tl.arange(0, 2) == 0, node, above)  # the node itself, and its parent if it has one
     there = (rows >= 0) & (above > -2)
     total = tl.sum(_load_gated_rows(x, gate, shift, slope, rows, there, columns, width, GATED, AFFINE), axis=0)
-    for child in range(first, last, CHILDREN):
+    for child in tl.range(first, last, CHILDREN, num_stages=3):  # ahead: a node with many children is not to delay all
         some = child + tl.arange(0, CHILDREN)
         total += tl.sum(
             _load_gated_rows(x, gate, shift, slope, some, some < last, columns, width, GATED, AFFINE), axis=0
@@ -114,17 +114,17 @@ def _column_moments_kernel(  # noqa: ANN202
     tl.store(squares + at, tl.sum(squared, axis=0), mask=columns < width)
 
 
-def launch_column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum each column and its squares in single precision: first within blocks, then over the blocks."""
+def launch_column_moments(x: Tensor) -> Tensor:
+    """Sum each column and its squares in single precision, first within blocks, then over the blocks: (2, width)."""
     nodes, width = x.shape
     blocks = triton.cdiv(nodes, _MOMENT_ROWS * _MOMENT_STEPS)
-    partial = x.new_zeros(2, blocks, width, dtype=torch.float32)
+    partial = x.new_empty(2, blocks, width, dtype=torch.float32)
     if nodes:
         _column_moments_kernel[(blocks, triton.cdiv(width, _MOMENT_COLUMNS))](
             x.contiguous(), partial[0], partial[1], nodes, width,
             ROWS=_MOMENT_ROWS, STEPS=_MOMENT_STEPS, COLUMNS=_MOMENT_COLUMNS,
         )  # fmt: skip
-    return partial[0].sum(0), partial[1].sum(0)
+    return partial.sum(1)
 
 
 @triton.jit
@@ -148,19 +148,20 @@ def _neighbour_mix_kernel(  # noqa: ANN202
     children = tl.load(n_children + node, mask=inside, other=0)
     inner = above >= 0
     parents = _load_rows(x, above, inner, columns, width)
-    if BACKWARDS:  # a child receives the share of the gradient that it had in the mean
-        parents /= tl.load(n_children + above, mask=inner, other=1).to(tl.float32)[:, None]
-    mixed = _load_rows(x, node, inside & (above > -2), columns, width) * _load_term(terms, 0, columns, width)
-    mixed += parents * _load_term(terms, 2 if BACKWARDS else 1, columns, width)
+    own = _load_rows(x, node, inside & (above > -2), columns, width)
     left = _load_rows(x, node - 1, inner & (before == above), columns, width)
     right = _load_rows(x, node + 1, inner & (after == above), columns, width)
+    below = tl.zeros((NODES, COLUMNS), tl.float32)
+    for child in tl.range(0, tl.max(children, axis=0), loop_unroll_factor=4):
+        below += _load_rows(x, first + child, child < children, columns, width)
+    if BACKWARDS:  # a child receives the share of the gradient that it had in the mean
+        parents /= tl.load(n_children + above, mask=inner, other=1).to(tl.float32)[:, None]
+    else:
+        below /= tl.maximum(children, 1).to(tl.float32)[:, None]
+    mixed = own * _load_term(terms, 0, columns, width)
+    mixed += parents * _load_term(terms, 2 if BACKWARDS else 1, columns, width)
     mixed += left * _load_term(terms, 4 if BACKWARDS else 3, columns, width)
     mixed += right * _load_term(terms, 3 if BACKWARDS else 4, columns, width)
-    below = tl.zeros((NODES, COLUMNS), tl.float32)
-    for child in range(tl.max(children, axis=0)):
-        below += _load_rows(x, first + child, child < children, columns, width)
-    if not BACKWARDS:
-        below /= tl.maximum(children, 1).to(tl.float32)[:, None]
     mixed += below * _load_term(terms, 1 if BACKWARDS else 2, columns, width)
     at = node[:, None].to(tl.int64) * width + columns[None, :]
     tl.store(out + at, mixed.to(out.dtype.element_ty), mask=inside[:, None] & (columns < width)[None, :])
@@ -219,11 +220,11 @@ def launch_term_products(back: Tensor, x: Tensor, parent: Tensor, n_children: Te
     """Return, for each of the five terms of a mix, the sum over nodes of the gradient times the input: (5, width)."""
     nodes, width = x.shape
     blocks = triton.cdiv(nodes, _PRODUCT_NODES * _PRODUCT_STEPS)
-    partial = x.new_zeros(blocks, MIX_TERMS, width, dtype=torch.float32)
+    partial = x.new_empty(blocks, MIX_TERMS, width, dtype=torch.float32)
     if nodes:
         _term_products_kernel[(blocks, triton.cdiv(width, _PRODUCT_COLUMNS))](
             back.contiguous(), x.contiguous(), parent, n_children, partial, nodes, width,
-            NODES=_PRODUCT_NODES, STEPS=_PRODUCT_STEPS, COLUMNS=_PRODUCT_COLUMNS,
+            NODES=_PRODUCT_NODES, STEPS=_PRODUCT_STEPS, COLUMNS=_PRODUCT_COLUMNS, num_warps=_PRODUCT_WARPS,
         )  # fmt: skip
     return partial.sum(0)
 

@@ -67,8 +67,8 @@ def sum_neighbours_with_moments(x: Tensor, trees: TreeBatch) -> tuple[Tensor, Te
 
     Batch normalisation needs these moments. Computed here, their gradient needs no extra pass over the nodes.
     """
-    summed, total, squares = _tree_sum_with_moments(x, trees.parent, trees.first_child, trees.n_children)
-    return summed, total, squares
+    summed, moments = _tree_sum_with_moments(x, trees.parent, trees.first_child, trees.n_children)
+    return summed, moments[0], moments[1]
 
 
 @torch.library.custom_op("eqkin::tree_sum", mutates_args=())
@@ -121,30 +121,25 @@ _tree_sum.register_autograd(_compute_sum_gradient, setup_context=_save_for_sum)
 
 
 @torch.library.custom_op("eqkin::tree_sum_with_moments", mutates_args=())
-def _tree_sum_with_moments(
-    x: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _tree_sum_with_moments(x: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor) -> tuple[Tensor, Tensor]:
     y = _tree_sum(x, None, parent, first_child, n_children, True)
     if x.device.type == "cuda":
         from eqkin.encoder.kernels import launch_column_moments
 
-        return y, *launch_column_moments(y)
+        return y, launch_column_moments(y)
     wide = y.to(torch.promote_types(y.dtype, torch.float32))
-    return y, wide.sum(0), wide.square().sum(0)
+    return y, torch.stack([wide.sum(0), wide.square().sum(0)])
 
 
 @_tree_sum_with_moments.register_fake
-def _(x: Tensor, *others: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    dtype = torch.promote_types(x.dtype, torch.float32)
+def _(x: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    return y, x.new_empty(x.shape[1], dtype=dtype), x.new_empty(x.shape[1], dtype=dtype)
+    return y, x.new_empty(2, x.shape[1], dtype=torch.promote_types(x.dtype, torch.float32))
 
 
-def _compute_moments_gradient(
-    ctx: Any, back: Tensor, of_total: Tensor, of_squares: Tensor
-) -> tuple[Tensor | None, ...]:
+def _compute_moments_gradient(ctx: Any, back: Tensor, of_moments: Tensor) -> tuple[Tensor | None, ...]:
     y, parent, first_child, n_children = ctx.saved_tensors
-    gradient = _tree_sum(back, y, parent, first_child, n_children, False, of_total, 2 * of_squares)
+    gradient = _tree_sum(back, y, parent, first_child, n_children, False, of_moments[0], 2 * of_moments[1])
     return gradient, None, None, None
 
 

@@ -98,8 +98,12 @@ class Trainer:
         self.device = next(module.parameters()).device
         self.steps_ahead = steps_ahead
         self._compute_losses = compute_losses
-        self._averaged = averaged if config.averaged else None
-        self._average = copy.deepcopy(self._averaged).requires_grad_(False) if self._averaged is not None else None
+        self._update: Callable[[Tensor], None] = self._update_weights
+        self._average: nn.Module | None = None
+        self._averages: list[list[Tensor]] = []  # tensors of the average, and of what is averaged
+        if averaged is not None and config.averaged:
+            self._average = copy.deepcopy(averaged).requires_grad_(False)
+            self._averages = [[*part.state_dict().values()] for part in (self._average, averaged)]
         self._rate = torch.tensor(config.learning_rate, device=self.device)
         on_gpu, decay = self.device.type == "cuda", config.weight_decay
         options: dict[str, Any] = {"lr": self._rate, "fused": on_gpu, "foreach": False, "capturable": on_gpu}
@@ -183,6 +187,10 @@ class Trainer:
         losses = losses.detach().float()
         gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
         self.group.all_reduce_([losses, *gradients])
+        self._update(losses)
+
+    def _update_weights(self, losses: Tensor) -> None:
+        """Take the optimizer's step, update the average and keep the losses."""
         self._rate.copy_(self.config.compute_rate(self._now))
         self._optimizer.step()
         self._update_average()
@@ -192,13 +200,14 @@ class Trainer:
     @torch.no_grad()
     def _update_average(self) -> None:
         """Move the average towards the current weights; until averaging begins, all the way."""
-        if self._average is None or self._averaged is None:
+        if not self._averages:
             return
         first = self.config.steps - round(self.config.averaged * self.config.steps)
         update = (1.0 / (self._now - first + 1).clamp(min=1)).clamp(min=_MIN_AVERAGE_UPDATE)
-        current = self._averaged.state_dict()
-        for name, tensor in self._average.state_dict().items():
-            tensor.lerp_(current[name], update.to(tensor.dtype))
+        averages, current = self._averages
+        torch._foreach_sub_(averages, current)
+        torch._foreach_mul_(averages, 1.0 - update)
+        torch._foreach_add_(averages, current)
 
     def _read_losses(self, count: int) -> np.ndarray:
         taken = torch.arange(self.step, self.step + count, device=self.device) % self.steps_ahead
@@ -319,6 +328,8 @@ class RecipeTrainer(Trainer):
         group.check_batch_size(recipe.batch)
         on_gpu = data.forest.device.type == "cuda"
         self.recipe, self.data, self._get_equation_id = recipe, data, get_equation_id
+        if on_gpu:
+            torch.set_float32_matmul_precision("high")  # of the losses: more than that of the network
         dtype = torch.bfloat16 if on_gpu else torch.float32
         self.objective = objective or build_objective(recipe, data, dtype, group)
         super().__init__(
@@ -344,8 +355,11 @@ class RecipeTrainer(Trainer):
         return average if isinstance(average, TreeNetwork) else self.objective.network
 
     def compile(self) -> None:
-        """Compile the objective when it is first used."""
-        self._forward = torch.compile(self.objective)
+        """Compile objective and optimizer when they are first used."""
+        self._forward = torch.compile(self.objective, options=_get_compile_options())
+        for group in self._optimizer.param_groups:
+            group.update(fused=False, foreach=True)  # torch's fused kernel, which cannot be compiled, is slow
+        self._update = torch.compile(self._update_weights)
 
     def train_steps(self, count: int) -> np.ndarray:
         """Take `count` steps, at most `steps_ahead`; return their losses, (count, parts)."""
@@ -384,6 +398,14 @@ def round_up_nodes(size: int) -> int:
     """Round a number of nodes up to one of at least 64 sizes per octave, a multiple of 64."""
     grain = max(64, 1 << max((size - 1).bit_length() - 7, 0))
     return -(-size // grain) * grain
+
+
+def _get_compile_options() -> dict[str, Any]:
+    """Return options under which nothing is compiled a second time for batches of another size.
+
+    Reductions over rows and columns at once are chosen by size: as soon as a batch exceeds 5 million numbers.
+    """
+    return {name: False for name in ("triton.mix_order_reduction",) if name in torch._inductor.list_options()}
 
 
 class _GraphRecorder:
