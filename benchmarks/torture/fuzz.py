@@ -236,7 +236,7 @@ class Fuzzer:
         kind, piece = rng.choice("tex md rst html ipynb lyx ptx py bib ris json".split()), rng.choice(_PIECES)
         head, path, seed, seconds = rng.choice(_HEADS), self._folder / f"a.{kind}", rng.random(), []
         for size in (_REPEATED_CHARS // 4, _REPEATED_CHARS):
-            text = "".join(piece.replace("#", str(number)) for number in range(size // len(piece)))
+            text = "".join(piece.replace("#", str(number)) for number in range(size // len(piece)))[:size]
             path.write_bytes(build_document(kind, head + text, [text], random.Random(seed)))
             started = time.process_time()
             try:

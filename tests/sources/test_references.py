@@ -193,3 +193,16 @@ def test_files_without_references_are_refused(tmp_path, name, raw):
     (tmp_path / name).write_bytes(raw)
     with pytest.raises(BadInput):
         list(open_source(str(tmp_path / name)))
+
+
+def test_values_of_ris_go_on_in_the_next_lines(tmp_path, client):
+    (tmp_path / "a.ris").write_text("TY  - JOUR\nTI  - On the\n\n  Ising model\nAU  - Doe, Jane\nER  - \n")
+    (paper,) = load_all(tmp_path / "a.ris", client)
+    assert (paper.title, list(paper.authors)) == ("On the Ising model", ["Jane Doe"])
+
+
+def test_fields_of_bibtex_that_are_not_needed_are_not_decoded(tmp_path, client):
+    entry = "@article{a, title={On \\'{e}tale maps}, author={Doe, Jane}, abstract={%s}, year=2001}"
+    (tmp_path / "a.bib").write_text(entry % (r"\textbf{x} $y$ " * 20_000))
+    (paper,) = load_all(tmp_path / "a.bib", client)
+    assert (paper.title, list(paper.authors), paper.year) == ("On étale maps", ["Jane Doe"], 2001)

@@ -26,6 +26,8 @@ import orjson
 import rispy  # type: ignore[import-untyped]
 from bibtexparser import middlewares
 from bibtexparser.entrypoint import parse_string
+from bibtexparser.library import Library
+from bibtexparser.model import Entry, Field
 
 from eqkin.errors import BadInput, EqkinError
 from eqkin.latex.arxiv_ids import ArxivId, find_arxiv_id, parse_arxiv_id, parse_file_name
@@ -43,6 +45,11 @@ _MAX_FIELDS = 20 * MAX_REFERENCES
 _MAX_VALUE_BYTES = 1_000_000  # one value of Zotero's database
 _ZOTERO_SECONDS = 60.0
 _FIRST_PAGE_CHARS = 20_000  # of a PDF, searched for identifiers
+_BIBTEX_FIELDS = frozenset(  # that are read; to decode LaTeX takes long
+    "title author year date eprint archiveprefix eprinttype journal url doi note howpublished number".split()
+)
+_MAX_BIBTEX_CHARS = 20_000  # of one field
+_RIS_TAG = re.compile(r"[A-Z][A-Z0-9]  -")
 _STAMP = re.compile(r"arXiv:\s*\S{7,30}\s*\[")  # at the margin of the first page; other identifiers there are cited
 _PLACEHOLDER_TITLE = re.compile(
     r"untitled|microsoft word|\.(?:dvi|tex|docx?|pdf|ps)\s*\Z|\A[\w.-]*\d[\w.-]*\Z", re.IGNORECASE
@@ -152,8 +159,19 @@ def read_pdf_reference(path: str) -> Reference:
     )
 
 
+class _FieldSelector(middlewares.BlockMiddleware):
+    """Keeps the beginning of those fields that are read."""
+
+    def transform_entry(self, entry: Entry, library: Library) -> Entry:
+        """Return the entry with these fields."""
+        wanted = [field for field in entry.fields if field.key.lower() in _BIBTEX_FIELDS]
+        entry.fields = [Field(field.key, str(field.value)[:_MAX_BIBTEX_CHARS]) for field in wanted]
+        return entry
+
+
 def _read_bibtex(text: str) -> Iterator[Reference]:
-    parsed = parse_string(text, append_middleware=[middlewares.LatexDecodingMiddleware(keep_math_mode=True)])
+    decoder = middlewares.LatexDecodingMiddleware(keep_math_mode=True)
+    parsed = parse_string(text, append_middleware=[_FieldSelector(), decoder])
     for entry in parsed.entries:
         fields = {name.lower(): " ".join(str(field.value).split()) for name, field in entry.fields_dict.items()}
         named = [fields.get(name, "") for name in ("journal", "url", "doi", "note", "howpublished", "number")]
@@ -170,7 +188,13 @@ def _read_bibtex(text: str) -> Iterator[Reference]:
 
 
 def _read_ris(text: str) -> Iterator[Reference]:
-    for entry in rispy.loads(text, skip_unknown_tags=True):
+    values: list[list[str]] = []  # the lines of each: to join them one by one, as rispy does, takes quadratic time
+    for line in text.splitlines():
+        if _RIS_TAG.match(line) or not values:
+            values.append([line])
+        elif line.strip():
+            values[-1].append(line.strip())
+    for entry in rispy.loads("\n".join(map(" ".join, values)), skip_unknown_tags=True):
         strings = [part for value in entry.values() for part in (value if isinstance(value, list) else [value])]
         searched = [part for part in strings if isinstance(part, str)]
         yield Reference(
