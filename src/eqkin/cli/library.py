@@ -280,6 +280,7 @@ def mcp(library: LibraryFolder) -> None:
     """Serve a library to an assistant: a Model Context Protocol server on standard input and output.
 
     Its tools search by formula, words or name, return an equation with its context, and find related papers of a draft.
+
     **Example**
 
         eqkin mcp --library my-papers
