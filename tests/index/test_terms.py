@@ -98,7 +98,7 @@ def _check(library: Library, encoder: Encoder) -> TermIndex:
         weights = chance.integers(0, 4, len(asked)).astype(np.float32)  # whole numbers: sums are exact, ties are many
         right = [hit for hit in _by_hand(lists, asked, weights) if hit[0] > 0]
         for k in (1, 7, 10_000):
-            scores, trees = index.search(asked, weights, k)
+            scores, trees = index.search(asked, weights, k, max_postings=10**6)
             assert list(zip(scores.tolist(), trees.tolist(), strict=True)) == right[:k]
     verdict = verify(library.folder)
     assert not verdict.problems + verdict.notes

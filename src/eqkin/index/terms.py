@@ -21,8 +21,15 @@ from eqkin.trees.idf import decode_norms
 from eqkin.trees.operator_terms import RANKED_FAMILIES, compute_form_codes
 from eqkin.trees.operators import OperatorForest, StoredLabels, share_form
 
-MAX_POSTINGS_READ = 100_000  # per query and kind of terms
 MIN_TERMS_READ = 3  # per query, however long their lists are
+_POSTINGS_PART = 32  # one posting is read per so many equations, per query and kind of terms,
+_MIN_POSTINGS_READ = 14_000  # but at least so many,
+_MAX_POSTINGS_READ = 100_000  # and at most so many
+
+
+def limit_postings(equations: int) -> int:
+    """Return how many postings a search reads for one kind of terms; the rarest `MIN_TERMS_READ` terms always count."""
+    return min(max(equations // _POSTINGS_PART, _MIN_POSTINGS_READ), _MAX_POSTINGS_READ)
 
 
 class TermIndex:
@@ -140,7 +147,7 @@ class TermIndex:
         allowed: Integers | None = None,
         *,
         by_length: bool = False,
-        max_postings: int = MAX_POSTINGS_READ,
+        max_postings: int | None = None,
     ) -> tuple[Floats, Integers]:
         """Return the equations that have the largest total weight of some terms.
 
@@ -153,7 +160,8 @@ class TermIndex:
             k: hits.
             allowed: numbers of the trees that may be found, in any order, unknown ones included; `None`: all.
             by_length: multiply total weights by `normalise_length`: long formulas have more of any terms.
-            max_postings: how many postings are read at most, except for the rarest terms.
+            max_postings: how many postings are read at most, except for the rarest terms; by default as many as
+                `limit_postings` says.
 
         Returns:
             Total weights, best first, equal ones by tree; and tree numbers. Equations without any of the terms are
@@ -168,7 +176,7 @@ class TermIndex:
             raise BadInput("each term needs one weight that is finite and not negative")
         if k < 0:
             raise BadInput(f"k must not be negative, got {k}")
-        lists = self._choose_lists(codes, weights, max_postings)
+        lists = self._choose_lists(codes, weights, limit_postings(self.count) if max_postings is None else max_postings)
         factors, starts = self._get_factors(allowed, by_length), self._rows.starts.tolist()
         best, scores = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
         for segment, found, start, stop in zip(self._segments, lists, starts, starts[1:], strict=False):

@@ -35,7 +35,7 @@ from eqkin.backends.milvus.rows import (
 )
 from eqkin.errors import BadInput, Unreachable
 from eqkin.index.term_segments import TERM_SCHEME
-from eqkin.index.terms import MAX_POSTINGS_READ, MIN_TERMS_READ
+from eqkin.index.terms import MIN_TERMS_READ, limit_postings
 from eqkin.index.vectors import normalise
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, Snapshot
@@ -116,7 +116,7 @@ class MilvusSnapshot(Snapshot):
         """
         order = np.lexsort((codes, -weights))
         expected = np.cumsum(len(self) * np.exp(-np.clip(weights[order].astype(np.float64), 0, None)))
-        order = order[: max(MIN_TERMS_READ, int(np.searchsorted(expected, MAX_POSTINGS_READ, "right")))]
+        order = order[: max(MIN_TERMS_READ, int(np.searchsorted(expected, limit_postings(len(self)), "right")))]
         pairs = zip(codes[order].tolist(), weights[order].tolist(), strict=True)
         query = {code: weight for code, weight in pairs if weight > 0 and code < _CODE_END}
         if self._state.info.terms != TERM_SCHEME or not query or not k:
