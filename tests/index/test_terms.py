@@ -110,7 +110,7 @@ def test_search_finds_equations_by_their_terms(atlas: Library, encoder: Encoder)
     assert index.count == len(index) == len(VectorIndex.open(atlas, encoder.digest))
     terms = dict(_terms(atlas))
     tree = max(terms, key=lambda number: len(terms[number]))
-    scores, trees = index.search(terms[tree], np.ones(len(terms[tree]), np.float32), 3)
+    scores, trees = index.search(terms[tree], np.ones(len(terms[tree]), np.float32), 3, max_postings=10**6)
     assert (trees[0], scores[0]) == (tree, len(terms[tree]))
     assert (scores.dtype, trees.dtype) == (np.float32, np.int64)
 
