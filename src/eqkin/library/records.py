@@ -268,6 +268,15 @@ def get_refs(library: LibraryFiles, trees: Iterable[int]) -> dict[int, EquationR
     }
 
 
+def get_paper_facets(library: LibraryFiles, papers: Iterable[int]) -> dict[int, PaperCount]:
+    """Return what facets count of papers, by their numbers, as if each had one equation; unknown ones are left out."""
+    rows = library.connection.execute(
+        "SELECT id, key, fields, year, lang FROM papers WHERE id IN (SELECT value FROM json_each(?))",
+        (_to_json(papers),),
+    ).fetchall()
+    return {row[0]: PaperCount(row[1], _parse_names(row[2]), row[3], row[4], 1) for row in rows}
+
+
 def count_by_paper(library: LibraryFiles, trees: Iterable[int], filters: Filters) -> list[PaperCount]:
     """Count trees by the paper that contains them, of the papers that pass the filters."""
     conditions, values = _build_conditions(library.connection, filters)

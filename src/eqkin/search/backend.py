@@ -127,6 +127,11 @@ class Snapshot(Protocol):
         numbers = np.array([(ref.key, ref.family) for ref in refs], np.int64).reshape(-1, 2).T
         return EquationColumns(numbers[0], papers, numbers[1], hash_latex([ref.latex for ref in refs]))
 
+    def get_paper_facets(self, columns: EquationColumns) -> dict[int, PaperCount]:
+        """Return the paper of each equation, by the equation's key; those that are gone are left out."""
+        refs = self.get_refs(columns.keys.tolist()).values()
+        return {ref.key: PaperCount(ref.paper, ref.fields, ref.year, ref.lang, 1) for ref in refs}
+
     def get_vectors(self, keys: Keys) -> Floats:
         """Return unit vectors, in the order of the keys; raises `NoSuchEquation`."""
 

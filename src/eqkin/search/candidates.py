@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.library.records import PaperCount
 from eqkin.library.references import EquationColumns
 from eqkin.search.backend import EquationRef, Floats, Keys, Snapshot
 from eqkin.search.features import QueryTerms
@@ -116,6 +117,10 @@ class CandidateSet:
             for row in rows
             if keys[row] in refs
         ]  # fmt: skip
+
+    def get_paper_facets(self, rows: Rows) -> dict[int, PaperCount]:
+        """Return the papers of some candidates by key, with what facets count of them; see `Snapshot`."""
+        return self._snapshot.get_paper_facets(self.columns.select(rows))
 
     @property
     def operators(self) -> OperatorForest:

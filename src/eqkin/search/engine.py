@@ -24,7 +24,7 @@ from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBac
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures, Rows
 from eqkin.search.deduplicate import deduplicate, keep_best_of_display, limit_per_paper, put_same_first
 from eqkin.search.explain import Explanation, explain_hits
-from eqkin.search.facets import FACETS, count_facets, drop_facet_filters, find_best_per_field
+from eqkin.search.facets import FACETS, FacetPool, count_facets, drop_facet_filters, find_best_per_field
 from eqkin.search.features import extract_query
 from eqkin.search.local import LocalBackend, get_folder
 from eqkin.search.names import Completion, find_atlas_name, list_completions, name_forms
@@ -126,7 +126,7 @@ class SearchEngine:
             self.encoder, self.backend = encoder or Encoder.load(), collection
         self._reader = QueryReader(self.formulas, self._find_name, self._knows_word)
         self._facets = _VersionedCache[None, Facets](1)
-        self._pools = _VersionedCache[Hashable, list[Candidate]](_MAX_CACHED_POOLS)
+        self._pools = _VersionedCache[Hashable, FacetPool](_MAX_CACHED_POOLS)
         self._papers = _VersionedCache[Hashable, list[PaperHit]](_MAX_CACHED_PAPERS, keep_slow=False)
         self._maps = _VersionedCache[int, MapPoints](_MAX_CACHED_MAPS)
         self._queries = _VersionedCache[Hashable, tuple[ReadQuery, QueryFeatures | None]](
@@ -365,7 +365,7 @@ class SearchEngine:
             query=read,
         )
         if options.facets and len(snapshot):
-            results = self._add_facets(snapshot, query, options, lambda: candidates.build(ranked), results)
+            results = self._add_facets(snapshot, query, options, lambda: FacetPool.build(candidates, ranked), results)
             clock.record("facets")
         return results
 
@@ -374,18 +374,18 @@ class SearchEngine:
         snapshot: Snapshot,
         query: QueryFeatures | None,
         options: SearchOptions,
-        build_pool: Callable[[], list[Candidate]],
+        build_pool: Callable[[], FacetPool],
         results: Results,
     ) -> Results:
         """Count the query's equations by field, year, language and paper, and find the best one of each field."""
         filters, base = options.filters, drop_facet_filters(options.filters)
 
-        def rank_pool() -> list[Candidate]:
+        def rank_pool() -> FacetPool:
             if filters == base:
                 return build_pool()
             without = replace(options, filters=base)
             candidates = retrieve(snapshot, query, without, self.retrieval)
-            return candidates.build(_rank(query, candidates, without))
+            return FacetPool.build(candidates, _rank(query, candidates, without))
 
         formula = (query.latex, query.mathml) if query is not None else None
         pool = self._pools.get(snapshot.version, (formula, options.text, base, options.exclude), rank_pool)
@@ -393,14 +393,13 @@ class SearchEngine:
         if query is not None and query.pattern is None:
             same = snapshot.count_same_form(query.operators, base, options.exclude)
         counts = count_facets(same, pool, filters)
-        close = [candidate for candidate in pool if candidate.score >= WEAK_SCORE]
-        best = find_best_per_field(close, filters, counts.list_values("fields")[:_MAX_BEST_FIELDS])
+        best = find_best_per_field(pool, filters, counts.list_values("fields")[:_MAX_BEST_FIELDS], WEAK_SCORE)
         papers = snapshot.get_papers(
-            {each.ref.paper for each in best.values()} | set(map(str, counts.list_values("papers")))
+            {pool.papers[place].key for place in best.values()} | set(map(str, counts.list_values("papers")))
         )
         shown = {hit.equation.tree: hit for hit in results.hits}
-        others = {each.ref.key: each for each in best.values() if each.ref.key not in shown}
-        shown |= _build_short_hits(snapshot, others, papers) if others else {}
+        others = sorted({place for place in best.values() if pool.keys[place] not in shown})
+        shown |= _build_short_hits(snapshot, pool, others, papers) if others else {}
 
         def build(facet: str) -> tuple[FacetCount, ...]:
             same = counts.same[facet] if counts.same is not None else None
@@ -409,7 +408,7 @@ class SearchEngine:
                     value,
                     same[value] if same is not None else None,
                     counts.pool[facet][value],
-                    shown.get(best[value].ref.key) if facet == "fields" and value in best else None,
+                    shown.get(pool.keys[best[value]]) if facet == "fields" and value in best else None,
                     papers[value].title if facet == "papers" and value in papers else "",
                 )
                 for value in counts.list_values(facet)
@@ -490,15 +489,16 @@ def _build_hits(
 
 
 def _build_short_hits(
-    snapshot: Snapshot, chosen: Mapping[int, Candidate], papers: Mapping[str, PaperRecord]
+    snapshot: Snapshot, pool: FacetPool, places: Sequence[int], papers: Mapping[str, PaperRecord]
 ) -> dict[int, Hit]:
     """Build hits without the text around equations, which takes the longest to read, and without their relation."""
-    hits = {}
-    for (key, each), nodes in zip(chosen.items(), snapshot.get_nodes(list(chosen)), strict=True):
-        if each.ref.paper in papers:
-            mathml, paper = to_mathml(nodes), papers[each.ref.paper]
-            equation = EquationRecord(each.ref.name, key, each.ref.latex, mathml, "", "", "", "", paper)
-            hits[key] = Hit(equation, each.score, each.similarity, each.text_score)
+    hits, keys = {}, [pool.keys[place] for place in places]
+    refs = snapshot.get_refs(keys)
+    for place, key, nodes in zip(places, keys, snapshot.get_nodes(keys), strict=True):
+        if key in refs and refs[key].paper in papers:
+            ref, mathml = refs[key], to_mathml(nodes)
+            equation = EquationRecord(ref.name, key, ref.latex, mathml, "", "", "", "", papers[ref.paper])
+            hits[key] = Hit(equation, pool.score[place], pool.similarity[place], pool.text_score[place])
     return hits
 
 

@@ -13,13 +13,37 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from eqkin.library.records import Filters, PaperCount
-from eqkin.search.candidates import Candidate
+from eqkin.search.candidates import CandidateSet, Rows
 
 MAX_PAPERS = 20  # in the facet of papers
 FACETS = ("fields", "years", "languages", "papers")
 
 Value: TypeAlias = str | int
 Counts: TypeAlias = dict[str, Counter[Value]]  # by facet
+
+
+@dataclass(frozen=True)
+class FacetPool:
+    """The candidates of a query, best first, that facets count: no more of each than that takes."""
+
+    keys: list[int]
+    papers: list[PaperCount]  # of each candidate, with one equation
+    similarity: list[float]
+    text_score: list[float]
+    score: list[float]
+
+    @classmethod
+    def build(cls, candidates: CandidateSet, ranked: Rows) -> FacetPool:
+        """Read the papers of ranked candidates; those that are gone are left out."""
+        papers = candidates.get_paper_facets(ranked)
+        rows = [
+            row
+            for row, key in zip(ranked.tolist(), candidates.columns.keys[ranked].tolist(), strict=True)
+            if key in papers
+        ]
+        keys = candidates.columns.keys[rows].tolist()
+        scores = (column[rows].tolist() for column in (candidates.similarity, candidates.text_score, candidates.score))
+        return cls(keys, [papers[key] for key in keys], *scores)
 
 
 @dataclass(frozen=True)
@@ -46,7 +70,7 @@ def drop_facet_filters(filters: Filters) -> Filters:
     return replace(filters, fields=(), first_year=None, last_year=None, languages=(), papers=())
 
 
-def count_facets(same: Sequence[PaperCount] | None, pool: Sequence[Candidate], filters: Filters) -> CountedFacets:
+def count_facets(same: Sequence[PaperCount] | None, pool: FacetPool, filters: Filters) -> CountedFacets:
     """Count equations by facet.
 
     Args:
@@ -54,24 +78,22 @@ def count_facets(same: Sequence[PaperCount] | None, pool: Sequence[Candidate], f
         pool: Candidates.
         filters: The filters of the search; all but those of facets are already applied.
     """
-    refs = {candidate.ref.paper: candidate.ref for candidate in pool}
-    numbers = Counter(candidate.ref.paper for candidate in pool)
-    listed = [PaperCount(key, ref.fields, ref.year, ref.lang, numbers[key]) for key, ref in refs.items()]
+    counted = _count(pool.papers, filters)[0]
     if same is None:
-        return CountedFacets(None, _count(listed, filters)[0], None, filters)
+        return CountedFacets(None, counted, None, filters)
     counts, total = _count(same, filters)
-    return CountedFacets(counts, _count(listed, filters)[0], total, filters)
+    return CountedFacets(counts, counted, total, filters)
 
 
-def find_best_per_field(pool: Iterable[Candidate], filters: Filters, fields: Iterable[Value]) -> dict[Value, Candidate]:
-    """Return the first candidate of each of some fields that passes all other filters."""
-    wanted, best = set(fields), dict[Value, Candidate]()
-    for candidate in pool:
-        ref = candidate.ref
-        failed = _list_failed(PaperCount(ref.paper, ref.fields, ref.year, ref.lang, 1), filters)
-        if not failed or failed == ["fields"]:
-            for name in wanted.intersection(ref.fields):
-                best.setdefault(name, candidate)
+def find_best_per_field(
+    pool: FacetPool, filters: Filters, fields: Iterable[Value], least_score: float
+) -> dict[Value, int]:
+    """Return the place in the pool of the best candidate of each of some fields that passes all other filters."""
+    wanted, best = set(fields), dict[Value, int]()
+    for place, (paper, score) in enumerate(zip(pool.papers, pool.score, strict=True)):
+        new = wanted.intersection(paper.fields) - best.keys() if score >= least_score else ()
+        if new and _list_failed(paper, filters) in ([], ["fields"]):
+            best |= dict.fromkeys(new, place)
     return best
 
 

@@ -64,13 +64,15 @@ class RecordCache:
 
     generation: int
     refs: dict[int, EquationRef] = field(default_factory=dict)
+    papers: dict[int, PaperCount] = field(default_factory=dict)  # by number of the paper
     nodes: dict[int, NodeColumns] = field(default_factory=dict)
     equations: dict[int, EquationRecord] = field(default_factory=dict)
 
     @property
     def is_full(self) -> bool:
         """True if it is time to begin again."""
-        return len(self.refs) > _MAX_CACHED_REFS or max(len(self.nodes), len(self.equations)) > _MAX_CACHED_HITS
+        small = max(len(self.refs), len(self.papers))
+        return small > _MAX_CACHED_REFS or max(len(self.nodes), len(self.equations)) > _MAX_CACHED_HITS
 
 
 class LocalSnapshot:
@@ -204,6 +206,16 @@ class LocalSnapshot:
             return index.terms.get_columns(keys)
         with self.library.translate_errors():
             return read_columns(self.library, keys)
+
+    def get_paper_facets(self, columns: EquationColumns) -> dict[int, PaperCount]:
+        """Return the papers of equations, with what facets count of them; see `Snapshot`."""
+        numbers, cached = columns.paper.tolist(), self._records.papers
+        if missing := set(numbers) - cached.keys():
+            with self.library.translate_errors():
+                cached.update(records.get_paper_facets(self.library, missing))
+        return {
+            key: cached[paper] for key, paper in zip(columns.keys.tolist(), numbers, strict=True) if paper in cached
+        }
 
     def get_vectors(self, keys: Keys) -> Floats:
         """Return unit vectors; raises `NoSuchEquation`."""
