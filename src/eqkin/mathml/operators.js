@@ -233,7 +233,7 @@ class OperatorParser {
     const meaning = this.meaning[i], sign = meaning.sign, before = lastOf(items);
     if (sign === "\u2061") {
       if (isOperand(before)) before.applies = true;
-    } else if (sign === "=" && before !== undefined && before.kind === "sign" && before.sign === ":") items[items.length - 1] = signItem(":=", before.at);
+    } else if (before !== undefined && before.kind === "sign" && TYPED_SIGNS.has(before.sign + sign)) items[items.length - 1] = signItem(TYPED_SIGNS.get(before.sign + sign), before.at);
     else if (meaning.isBig) append(items, bigItem(sign, i));
     else if (meaning.isDots) append(items, operandItem(leaf("dots", "", i), i));
     else if (meaning.isName) append(items, this.nameItem(sign.trim(), i));

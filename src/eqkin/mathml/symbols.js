@@ -77,6 +77,8 @@ function makeBits(rows) { // [bit, keys] -> the bits of each key
 // What a sign does in a row, loosest first: a row knows at once which levels of the grammar it needs.
 const RELATIONS = "= ≠ < > ≤ ≥ ≈ ≡ ~ ≃ ≅ ∝ ∈ ∉ ∋ ⊂ ⊃ ⊊ ⊄ → ← ↔ ↦ ↪ ↠ ≪ ≫ ⊢ ⊨ ≜ ≝ ≐ := =: ≺ ≻ ⪯ ⪰ ≼ ≽ ⊥ ≲ ≳ ≍ ↓ ↑ ⇀ ⇝ ⊣ ⊲ ⊴";
 const BIG_OPERATORS = "∑ ∏ ∐ ⋃ ⋂ ⋁ ⋀ ⨁ ⨂ ⨀ ⨄ lim max min sup inf argmax argmin limsup liminf";
+// signs that people type as two; `!=` is not one, since \(n! = 1\) says something else
+const TYPED_SIGNS = new Map([[":=", ":="], ["<=", "≤"], [">=", "≥"], ["->", "→"], ["=>", "⇒"], ["≤>", "⇔"]]);
 const GAP = 1, COMMA = 2, IMPLICATION = 4, GIVEN = 8, RELATION = 16, INTEGRAL = 32, SUM = 64, PRODUCT = 128, BIG = 256, BRACKET = 512;
 const SIGN_ROLES = makeBits([
   [GAP, "gap"],
