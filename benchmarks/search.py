@@ -58,6 +58,7 @@ def measure_search(
         typer.Option(min=1, metavar="N", help="Concurrent clients; repeatable.", show_default="1 and 32"),
     ] = None,
     in_process: Annotated[bool, typer.Option("--in-process", help="Search without a server.")] = False,
+    workers: Annotated[int, typer.Option(min=1, metavar="N", help="Processes of the server.")] = 1,
     k: Annotated[int, typer.Option("-k", min=1, help="Hits per search.")] = 10,
     explain: Annotated[bool, typer.Option("--explain", help="Search with explanations.")] = False,
     patterns: Annotated[bool, typer.Option("--patterns", help="Search for formulas with wildcards instead.")] = False,
@@ -81,7 +82,7 @@ def measure_search(
                 seconds = engine.search(formula, k=k, explain=explain).seconds
                 return {**seconds, "processor time": time.process_time() - before}
         else:
-            server = stack.enter_context(run_server("--library", str(library)))
+            server = stack.enter_context(run_server("--library", str(library), "--workers", str(workers)))
             search, read_processor_seconds = make_http_search(server.url, k, explain), server.get_processor_seconds
         search("E = mc^2")
         report = BenchmarkReport("search", {"first_answer_seconds": time.perf_counter() - start})
