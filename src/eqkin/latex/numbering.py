@@ -32,6 +32,7 @@ _PUNCTUATION = re.compile(
     r"|\\(?:[,;:! ]|(?:q?quad|hfill|par)(?![A-Za-z])))+\Z"
 )
 _LAST_PUNCTUATION = "~.,;:!。，；、dlr"  # or white space: how it ends, perhaps with quad, hfill, par
+_PUNCTUATION_CHARS = " \t\n\r\f\v\x1c\x1d\x1e\x1f~.,;:!\\quadhfilpr"  # all that it consists of in ASCII
 _NUMBER = re.compile(
     r"(?:\\q?quad|\\hfill|\\hspace\*?\s*\{[^{}]*\}|[.,;~]|\\[,;: ])\s*(?:\\(?:text|mbox|mathrm|rm|tag\*?)\s*\{)?"
     r"\(\s*((?:[A-Z]\.?)?\d{1,3}(?:[.\-–]\d{1,3}){0,3}[a-z]?'?)\s*\)\}?\Z"
@@ -92,7 +93,9 @@ def strip_trailing(body: str) -> tuple[str, str]:
             continue
         found = _FINAL_TEXT.search(body, tail) if body.endswith("}") else None
         if found is None and (body[-1:].isspace() or body[-1:] in _LAST_PUNCTUATION):
-            found = _PUNCTUATION.search(body, tail)
+            found = _PUNCTUATION.search(
+                body, max(tail, len(body.rstrip(_PUNCTUATION_CHARS))) if body.isascii() else tail
+            )
         if found is None or _NEEDS_REST.search(body[max(found.start() - 20, 0) : found.start()].rstrip()):
             break
         body = body[: found.start()]

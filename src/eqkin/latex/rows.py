@@ -34,6 +34,9 @@ _TOKEN = re.compile(
     rf"|(?P<relation>{_RELATION})|(?P<mark>&)|(?P<bracket>[(\[]|\\\{{)|(?P<unbracket>[)\]]|\\\}})|\\(?:[A-Za-z]+|.)",
     re.DOTALL,
 )
+_GROUP_OR_MARK = re.compile(
+    r"(?P<open>\\begin\s*\{[^{}]*\}|\{)|(?P<close>\\end\s*\{[^{}]*\}|\})|(?P<mark>&)|\\.", re.DOTALL
+)
 _TOKEN_BREAK = re.compile(r"\\\\|\\cr(?![A-Za-z])")
 RELATION_SIGN = re.compile(_RELATION)
 _SPACES = (
@@ -71,9 +74,13 @@ def extract_row(latex: str, spans: str) -> str:
     if "&" not in text:
         return text
     out, at = [], 0
-    for match in _TOKEN.finditer(text):
-        depth += (match.lastgroup == "open") - (match.lastgroup == "close")
-        if match.lastgroup == "mark" and depth <= 0:
+    for match in _GROUP_OR_MARK.finditer(text):
+        kind = match.lastgroup
+        if kind == "open":
+            depth += 1
+        elif kind == "close":
+            depth -= 1
+        elif kind == "mark" and depth <= 0:
             out.append(text[at : match.start()])
             at = match.end()
     return " ".join("".join([*out, text[at:]]).split())
