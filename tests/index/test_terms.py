@@ -27,7 +27,7 @@ from eqkin.index.term_segments import (
     select_codes,
     write_segment,
 )
-from eqkin.index.terms import TermIndex
+from eqkin.index.terms import TermIndex, limit_postings
 from eqkin.index.update import update_index
 from eqkin.library.queries import list_tree_ids
 from eqkin.library.references import read_columns
@@ -181,6 +181,20 @@ def test_rarest_terms_are_read_first_up_to_a_limit(atlas: Library, encoder: Enco
         scores, trees = index.search(codes[mixed], weights[mixed], 10**6, max_postings=budget)
         right = dict((tree, score) for score, tree in _by_hand(lists, codes[:used], weights[:used]))
         assert dict(zip(trees.tolist(), scores.tolist(), strict=True)) == pytest.approx(right, rel=1e-5)
+
+
+def test_search_reads_postings_in_proportion_to_the_equations(atlas: Library, encoder: Encoder) -> None:
+    assert limit_postings(0) == limit_postings(100_000) < limit_postings(10**6) < limit_postings(10**7)
+    assert limit_postings(10**7) == limit_postings(10**9)
+    index, lists = _opened(atlas, encoder), _lists(atlas)
+    codes = np.array(sorted(lists, key=lambda code: -len(lists[code]))[:60], np.uint32)
+    assert sum(len(lists[code]) for code in codes.tolist()) > limit_postings(index.count)
+    weights = np.ones(60, np.float32)
+    limited, same, whole = (
+        index.search(codes, weights, 10**6, max_postings=limit)[0].tolist()
+        for limit in (None, limit_postings(index.count), 10**6)
+    )
+    assert limited == same != whole
 
 
 def test_term_search_handles_empty_and_invalid_queries(library: Library, encoder: Encoder, tmp_path: Path) -> None:
