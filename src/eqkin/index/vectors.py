@@ -78,11 +78,18 @@ def find_positions(trees: Integers, wanted: Integers) -> Integers:
 
 
 def find_members(trees: Integers, known: Integers) -> npt.NDArray[np.bool_]:
-    """Return which trees are among `known`, which are ascending."""
+    """Return which trees are among `known`, which are ascending, each once."""
     if not len(known):
         return np.zeros(len(trees), bool)
+    if _has_no_gaps(known):
+        return np.asarray((trees >= known[0]) & (trees <= known[-1]))
     at = np.minimum(np.searchsorted(known, trees), len(known) - 1)
     return np.asarray(known[at] == trees)
+
+
+def _has_no_gaps(trees: Integers) -> bool:
+    """Return whether trees, ascending, each once, are numbered without gaps: those of a library that only grew are."""
+    return len(trees) > 0 and int(trees[-1]) - int(trees[0]) == len(trees) - 1
 
 
 def has_repeats(trees: Integers) -> bool:
@@ -102,9 +109,11 @@ class TreeRows:
         self.starts: Integers = np.cumsum([0, *map(len, parts)])
         self.trees: Integers = parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int64), *parts])
         self._sorted, self._order, self._ranks = self.trees, None, None  # None: the order of rows
+        self._known = self.trees  # ascending, each once
         if not (self.trees[1:] > self.trees[:-1]).all():
             self._order = np.argsort(self.trees, kind="stable")
             self._sorted, self._ranks = self.trees[self._order], np.argsort(self._order)
+            self._known = self._sorted[np.diff(self._sorted, prepend=-1) > 0]
 
     def __len__(self) -> int:
         return len(self.trees)
@@ -136,20 +145,20 @@ class TreeRows:
 
     def find_rows(self, trees: Integers) -> Integers:
         """Return the rows of trees, all of which must be there."""
-        found: Integers = np.searchsorted(self._sorted, trees)
-        return found if self._order is None else self._order[found]
+        if self._order is not None:
+            return self._order[np.searchsorted(self._sorted, trees)]
+        return trees - self.trees[0] if _has_no_gaps(self.trees) else np.searchsorted(self.trees, trees)
 
     def find_known(self, trees: Integers) -> npt.NDArray[np.bool_]:
         """Return which trees are there."""
-        return find_members(trees, self._sorted)
+        return find_members(trees, self._known)
 
     def select_live(self, live: Integers) -> Integers:
         """Return the trees that are in `live`, ascending; `live` itself if they are equal, to share one array."""
         if np.array_equal(self.trees, live):
-            self.trees = self._sorted = live
+            self.trees = self._sorted = self._known = live
             return live
-        found = self._sorted[find_members(self._sorted, live)]
-        found = found[np.diff(found, prepend=-1) > 0]
+        found = self._known[find_members(self._known, live)]
         return live if len(found) == len(live) else found
 
 

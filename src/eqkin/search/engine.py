@@ -48,6 +48,7 @@ from eqkin.search.results import (
 from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
 from eqkin.search.wildcards import Pattern, replace_wildcards
 from eqkin.trees.mathml import to_mathml
+from eqkin.trees.operators import OperatorForest
 from eqkin.trees.terms import INDEXED_FAMILIES, extract_terms
 
 K = TypeVar("K")
@@ -342,14 +343,17 @@ class SearchEngine:
             chosen = self._choose(np.concatenate((ranked, rest)), candidates, options)
         clock.record("ranking")
         shown = candidates.build(chosen.rows[options.offset :], chosen.duplicates, chosen.hidden)
-        built = _build_hits(snapshot, candidates, shown)
+        records = _read_records(snapshot, candidates, shown)
+        shown = [candidate for candidate in shown if candidate.ref.key in records]  # others were removed a moment ago
+        operators = candidates.get_operators([candidate.row for candidate in shown]) if shown else None
         clock.record("records")
-        marked = ""
-        if query is not None and built:
-            built = _explain(query, candidates, built, options.explain)
+        marked, reasons = "", [Explanation()] * len(shown)
+        if query is not None and operators is not None:
+            reasons = _explain(query, candidates, shown, operators, options.explain)
             marked = to_mathml(query.nodes, classes={}) if options.explain else ""
             clock.record("explaining")
-        hits = tuple(_add_names(snapshot, candidates, built, named))
+        forms = name_forms(operators) if operators is not None else []
+        hits = _build_hits(snapshot, shown, records, reasons, forms, named)
         results = Results(
             *((query.latex, query.mathml) if query is not None else ("", "")),
             options.text,
@@ -472,20 +476,34 @@ def _rank(
     return np.concatenate((ranked[is_named], ranked[~is_named])) if named else ranked
 
 
-def _build_hits(
+def _read_records(
     snapshot: Snapshot, candidates: CandidateSet, chosen: Sequence[Candidate]
-) -> list[tuple[Candidate, Hit]]:
+) -> dict[int, EquationRecord]:
     nodes = candidates.get_nodes([candidate.row for candidate in chosen])
     trees = dict(zip((candidate.ref.key for candidate in chosen), nodes, strict=True))
-    records = snapshot.get_records(trees, trees)
+    return snapshot.get_records(trees, trees)
+
+
+def _build_hits(
+    snapshot: Snapshot,
+    chosen: Sequence[Candidate],
+    records: Mapping[int, EquationRecord],
+    reasons: Sequence[Explanation],
+    forms: Sequence[str | None],
+    named: Collection[int],
+) -> tuple[Hit, ...]:
+    """Build hits with their names; one without a name gets that of a law of the atlas with the same form."""
+    names = snapshot.get_names(candidate.ref for candidate in chosen)
     hits = []
-    for candidate in chosen:
-        record = records.get(candidate.ref.key)
-        if record is not None:  # otherwise it was removed a moment ago
-            same = tuple(ref.name for ref in candidate.duplicates)
-            hit = Hit(record, candidate.score, candidate.similarity, candidate.text_score, same, candidate.hidden)
-            hits.append((candidate, hit))
-    return hits
+    for candidate, why, form in zip(chosen, reasons, forms, strict=True):
+        key, same = candidate.ref.key, tuple(ref.name for ref in candidate.duplicates)
+        hit = Hit(
+            records[key], candidate.score, candidate.similarity, candidate.text_score, same, candidate.hidden,
+            why.pairings, why.marked, why.renaming, why.bindings, "named" if key in named else why.relation,
+            why.changes, names.get(key) or form,
+        )  # fmt: skip
+        hits.append(hit)
+    return tuple(hits)
 
 
 def _build_short_hits(
@@ -503,33 +521,24 @@ def _build_short_hits(
 
 
 def _explain(
-    query: QueryFeatures, candidates: CandidateSet, hits: Sequence[tuple[Candidate, Hit]], parts: bool
-) -> list[tuple[Candidate, Hit]]:
+    query: QueryFeatures,
+    candidates: CandidateSet,
+    shown: Sequence[Candidate],
+    operators: OperatorForest,
+    parts: bool,
+) -> list[Explanation]:
+    """Return how hits, given with their operator trees, are related to the query; with `parts`, what matches."""
     known = () if parts else candidates.matches.tolist()  # whether a query with wildcards matches
-    rows = [candidate.row for candidate, _ in hits if candidate.row >= len(known)]
-    trees = candidates.get_nodes(rows)
-    reasons = explain_hits(query.nodes, query.operators, trees, candidates.get_operators(rows), parts=parts)
-    by_row = dict(zip(rows, reasons, strict=True))
-    explained = []
-    for candidate, hit in hits:
-        why = by_row.get(candidate.row) or Explanation(_PATTERN_RELATIONS[known[candidate.row]])
-        details = {name: getattr(why, name) for name in ("pairings", "marked", "renaming", "bindings", "changes")}
-        relation = why.relation or ("weak" if hit.score < WEAK_SCORE else "similar")
-        explained.append((candidate, replace(hit, relation=relation, **details)))
-    return explained
-
-
-def _add_names(
-    snapshot: Snapshot, candidates: CandidateSet, hits: Sequence[tuple[Candidate, Hit]], named: set[int]
-) -> list[Hit]:
-    """Add the names of equations; one without a name gets that of a law of the atlas with the same form."""
-    names = snapshot.get_names(candidate.ref for candidate, _ in hits)
-    forms = name_forms(candidates.get_operators([candidate.row for candidate, _ in hits])) if hits else []
-    shown = []
-    for (candidate, hit), form in zip(hits, forms, strict=True):
-        relation = "named" if candidate.ref.key in named else hit.relation
-        shown.append(replace(hit, name=names.get(candidate.ref.key) or form, relation=relation))
-    return shown
+    places = [place for place, candidate in enumerate(shown) if candidate.row >= len(known)]
+    trees = candidates.get_nodes([shown[place].row for place in places])
+    theirs = operators if len(places) == len(shown) else operators.select(places)
+    found = dict(zip(places, explain_hits(query.nodes, query.operators, trees, theirs, parts=parts), strict=True))
+    reasons = []
+    for place, candidate in enumerate(shown):
+        why = found.get(place) or Explanation(_PATTERN_RELATIONS[known[candidate.row]])
+        similar = "weak" if candidate.score < WEAK_SCORE else "similar"
+        reasons.append(why if why.relation else replace(why, relation=similar))
+    return reasons
 
 
 def _project_equations(snapshot: Snapshot, keys: Keys) -> MapPoints:

@@ -20,7 +20,7 @@ from eqkin.trees.mathml import NodeColumns, to_mathml
 from eqkin.trees.normal import is_silent, normalise_text
 from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
-_SHADE_LEVELS = 3  # classes that shade a match on a page: by a wildcard, renamed, the same
+_SHADES = [f"kin kin-{shade}" for shade in (1, 1, 1, 2, 3)]  # classes on a page, by quarters of similarity
 _HITS_PER_CALL = 50
 
 
@@ -96,10 +96,7 @@ def _read_answer(nodes: NodeColumns, answer: dict[str, Any]) -> Explanation:
     if "pairings" not in answer:
         return Explanation(relation)
     pairings = tuple(Pairing(ours, theirs, float(similarity)) for ours, theirs, similarity in answer["pairings"])
-    classes = {  # `kin kin-1` to `kin kin-3`, by how similar matched nodes are
-        theirs: f"kin kin-{min(max(int(similarity * (_SHADE_LEVELS + 1)) - 1, 1), _SHADE_LEVELS)}"
-        for _, theirs, similarity in answer["pairings"]
-    }
+    classes = {theirs: _SHADES[int(similarity * 4)] for _, theirs, similarity in answer["pairings"]}
     marked, renaming = to_mathml(nodes, classes=classes), tuple((ours, theirs) for ours, theirs in answer["renaming"])
     bindings = tuple((name, to_mathml(nodes, display=False, roots=found)) for name, found in answer["bindings"])
     return Explanation(relation, pairings, renaming, bindings, marked, tuple(answer["changes"]))
