@@ -3,7 +3,7 @@
 import pytest
 
 from eqkin.latex.environments import to_converter_input
-from eqkin.latex.macros import Macro, find_definitions, find_macro, pack_macros, unpack_table
+from eqkin.latex.macros import Macro, find_definitions, find_macro, pack_macros, unpack_tables
 from eqkin.latex.outline import parse
 from eqkin.mathml.converter import Converter
 from eqkin.mathml.formulas import convert_formulas
@@ -161,9 +161,12 @@ def test_number_of_arguments_that_is_no_number_costs_the_definition_only(form, c
     assert r"\b" in [definition.value.name for definition in found]
 
 
-@pytest.mark.parametrize("later", [[], [{r"\c": Macro(r"\c", (), "z")}]], ids=["one table", "two tables"])
-def test_stored_macros_are_found_by_name(later):
+@pytest.mark.parametrize(
+    "later", [{}, {r"\b": Macro(r"\b", (), "y"), r"\d": Macro(r"\d", (), "z")}], ids=["one", "two"]
+)
+def test_stored_macros_are_found_by_name_as_first_defined(later):
     first = {r"\a": Macro(r"\a", (("m",), ("o", '"}{')), r'{"name":"\c",#1}'), r"\b": Macro(r"\b", (), "", alias=r"\c")}
-    table = unpack_table(pack_macros([first, *({**first, **changes} for changes in later)], [0]))
-    assert {name: find_macro(table, name) for name in first} == first
-    assert find_macro(table, r"\c") is None and find_macro(unpack_table(b""), r"\a") is None
+    tables = unpack_tables(pack_macros([first, {**first, **later}] if later else [first], [0]))
+    wanted = {**later, **first}
+    assert {name: find_macro(tables, name) for name in wanted} == wanted
+    assert find_macro(tables, r"\c") is None and find_macro(unpack_tables(b""), r"\a") is None

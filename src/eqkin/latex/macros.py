@@ -362,14 +362,13 @@ def _build_macro(stored: dict[str, Any]) -> Macro:
 
 
 def find_macro(stored: bytes, name: str) -> Macro | None:
-    """Return a macro of a table that `unpack_table` returned; None if it has no such name."""
+    """Return a macro of the tables that `unpack_tables` returned, as it is first defined; None for an unknown name."""
     start = stored.find(b'{"name":' + orjson.dumps(name) + b",")
     found = _STORED_MACRO.match(stored, start) if start >= 0 else None
     return _build_macro(orjson.loads(found[0])) if found else None
 
 
 @lru_cache(_MAX_UNPACKED)
-def unpack_table(packed: bytes) -> bytes:
-    """Return the first table that `pack_macros` stored, as JSON: few of its macros are needed for some text."""
-    stored = zstandard.decompress(packed) if packed else b""
-    return stored if stored[:1] != b"{" else orjson.dumps(orjson.loads(stored)["tables"][0])
+def unpack_tables(packed: bytes) -> bytes:
+    """Return what `pack_macros` stored, as JSON: few of its macros are needed for some text."""
+    return zstandard.decompress(packed) if packed else b""

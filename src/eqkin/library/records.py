@@ -18,7 +18,7 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput
-from eqkin.latex.macros import find_macro, unpack_table
+from eqkin.latex.macros import find_macro, unpack_tables
 from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, extract_context, to_plain_text
 from eqkin.latex.structural import expand_macros
 from eqkin.library.database import JOIN_WHOLE, LATEX, PROSE
@@ -390,7 +390,7 @@ def make_url(key: str, doi: str, url: str) -> str:
 def _build_equation(row: sqlite3.Row, paper: PaperRecord, nodes: Mapping[int, NodeColumns]) -> EquationRecord:
     tree = row["tree"]
     before, after = read_context(
-        row["prose"], row["mark"], inline=bool(row["inline"]), macros=unpack_table(row["macros"])
+        row["prose"], row["mark"], inline=bool(row["inline"]), macros=unpack_tables(row["macros"])
     )
     return EquationRecord(
         id=f"{paper.key}#{row['number']}",
@@ -414,7 +414,7 @@ def read_context(latex: str, mark: int, macros: bytes = b"", *, inline: bool = F
     Args:
         latex: the section's prose, with a mark in the place of each display.
         mark: the number of its mark; of an inline formula its offset.
-        macros: the macros of the paper (`unpack_table`); they are expanded in the text.
+        macros: the macros of the paper (`unpack_tables`); they are expanded in the text.
         inline: it is an inline formula.
     """
     if inline:
@@ -463,7 +463,7 @@ def export_equations(
 
 def _describe_equation(library: LibraryFiles, row: sqlite3.Row, mathml: bool) -> dict[str, Any]:
     before, after = read_context(
-        row["prose"], row["mark"], inline=bool(row["inline"]), macros=unpack_table(row["macros"])
+        row["prose"], row["mark"], inline=bool(row["inline"]), macros=unpack_tables(row["macros"])
     )
     described = {
         "id": f"{row['key']}#{row['number']}",

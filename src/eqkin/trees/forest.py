@@ -265,11 +265,20 @@ def compute_parents(n_children: Array, offsets: Places) -> Places:
 
 
 def compute_preorder(forest: Forest, block: int = NODES_PER_BLOCK) -> Numbers:
-    """Return each node's rank in depth-first order within its tree, from 0; (nodes,) in the forest's order."""
+    """Return each node's rank in depth-first order within its tree, from 0; (nodes,) in the forest's order.
+
+    Raises:
+        ValueError: The nodes do not form trees.
+    """
+    from eqkin.trees.kernels import place_nodes
+
     rank = np.empty(len(forest.n_children), np.int32)
     for trees, nodes in iter_blocks(forest.offsets, block):
         offsets = forest.offsets[trees.start : trees.stop + 1] - nodes.start
-        rank[nodes], _ = compute_ranks_and_sizes(forest.n_children[nodes], offsets)
+        ranks = place_nodes(forest.n_children[nodes].astype(np.int64), offsets)[2]
+        if len(ranks) != nodes.stop - nodes.start:
+            raise ValueError("nodes do not form trees")
+        rank[nodes] = ranks
     return rank
 
 
@@ -304,36 +313,3 @@ def iter_blocks(offsets: Places, size: int = NODES_PER_BLOCK) -> Iterator[tuple[
         last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + size, "right")) - 1)
         yield slice(first, last), slice(int(offsets[first]), int(offsets[last]))
         first = last
-
-
-def compute_ranks_and_sizes(n_children: Array, offsets: Places) -> tuple[Numbers, Numbers]:
-    """Return each node's rank in depth-first order and the size of its subtree.
-
-    Sizes are added up from the leaves to the root, then ranks follow from the roots down:
-    rank(child) = rank(parent) + 1 + sizes of the subtrees of its elder siblings
-    """
-    counts = n_children.astype(np.int64)
-    first_child = compute_first_children(n_children, offsets)
-    levels = [offsets[:-1]]
-    owners = []  # for each node of the next level, its parent's place in this one
-    while True:
-        level = levels[-1]
-        owner = np.repeat(np.arange(len(level)), counts[level])
-        if not len(owner):
-            break
-        start = np.cumsum(counts[level]) - counts[level]
-        levels.append(first_child[level][owner] + np.arange(len(owner)) - start[owner])
-        owners.append(owner)
-    sizes = [np.ones(len(levels[-1]), np.int64)]
-    for level, owner in zip(levels[-2::-1], owners[::-1], strict=True):
-        sizes.append(1 + np.bincount(owner, sizes[-1], len(level)).astype(np.int64))
-    sizes.reverse()
-    rank, total = np.zeros(len(counts), np.int32), np.empty(len(counts), np.int32)
-    total[levels[0]] = sizes[0]
-    for above, below, owner, size in zip(levels[:-1], levels[1:], owners, sizes[1:], strict=True):
-        before = np.cumsum(size) - size
-        eldest = np.concatenate(([True], owner[1:] != owner[:-1]))
-        before -= before[eldest][np.cumsum(eldest) - 1]
-        rank[below] = rank[above][owner] + 1 + before
-        total[below] = size
-    return rank, total

@@ -1,4 +1,4 @@
-"""Loops over the nodes of operator trees, compiled by numba: decoding them, and hashing their terms.
+"""Loops over the nodes of trees, compiled by numba: decoding and normalising them, and hashing their terms.
 
 The functions with a signature are called from Python. They are compiled when the module is first imported, and loaded
 from numba's cache after that; so it is imported where it is needed. Compiled code does not check indices. Each function
@@ -15,6 +15,7 @@ from numba import bool_, float32, int64, types, uint8, uint16, uint32, uint64
 from eqkin.compiler import njit
 from eqkin.storage.bits import PREFIX_BITS, WINDOW, load_bits, write_bits
 from eqkin.trees.hashing import GOLDEN, MULTIPLIERS
+from eqkin.trees.normal import ROW_HASH, SIGN_HASH, TagKinds, TextKinds
 from eqkin.trees.operators import LabelKinds
 from eqkin.trees.terms import FAMILY_BITS, TERM_FAMILIES
 
@@ -40,6 +41,12 @@ _UNORDERED = np.uint64(LabelKinds.UNORDERED), np.uint64(LabelKinds.UNORDERED_OUT
 _VARIABLE, _APPLIED, _DETAIL = map(np.uint64, (LabelKinds.VARIABLE, LabelKinds.APPLIED, LabelKinds.DETAIL))
 _WRAPPER = np.uint64(LabelKinds.WRAPPER)
 _SIMPLE = np.uint64(LabelKinds.VARIABLE | LabelKinds.PLAIN | LabelKinds.INDEXED | LabelKinds.DETAIL)
+
+_ROW, _ORDERED, _SPACE, _TEXT, _IDENTIFIER, _SYMBOL = map(
+    np.uint64, (TagKinds.ROW, TagKinds.ORDERED, TagKinds.SPACE, TagKinds.TEXT, TagKinds.IDENTIFIER, TagKinds.SYMBOL)
+)
+_LETTER, _SILENT, _SIGN, _BLANK = map(np.uint64, (TextKinds.LETTER, TextKinds.SILENT, TextKinds.SIGN, TextKinds.BLANK))
+_ROW_HASH, _SIGN_HASH, _HASH = np.uint64(ROW_HASH), np.uint64(SIGN_HASH), 1  # the second column of a table of strings
 
 _NUMBERS, _BYTES, _CODES, _HASHES, _FLAGS, _FLOATS = (
     types.Array(dtype, 1, "C", readonly=True) for dtype in (int64, uint8, uint32, uint64, bool_, float32)
@@ -333,3 +340,134 @@ def add_overlaps(
                 factor = saturated[min(counts[number, term], len(saturated) - 1)]
                 overlaps[families[term], number] += factor * weights[term]
     return True
+
+
+@njit(types.UniTuple(int64[::1], 4)(_NUMBERS, _NUMBERS), cache=True, nogil=True)
+def place_nodes(n_children, offsets):
+    """Return parent and first child of the nodes of breadth-first trees, their ranks depth first, sizes of subtrees.
+
+    A root is its own parent; ranks are counted from the root. Arrays are empty if the nodes do not form trees.
+
+    Args:
+        n_children: Number of children of each node.
+        offsets: The first node of each tree, and the end of the last.
+    """
+    count = len(n_children)
+    parent, first, rank, size = (
+        np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64), np.ones(count, np.int64),
+    )  # fmt: skip
+    nothing = parent[:0]
+    if offsets[0] != 0 or offsets[-1] != count:
+        return nothing, nothing, nothing, nothing
+    for tree in range(len(offsets) - 1):
+        start, end = offsets[tree], offsets[tree + 1]
+        following = start + 1
+        if not start < end <= count:
+            return nothing, nothing, nothing, nothing
+        parent[start] = start
+        for node in range(start, end):
+            if n_children[node] < 0 or following + n_children[node] > end or following <= node:
+                return nothing, nothing, nothing, nothing
+            first[node] = following
+            for child in range(following, following + n_children[node]):
+                parent[child] = node
+            following += n_children[node]
+        if following != end:
+            return nothing, nothing, nothing, nothing
+        for node in range(end - 1, start, -1):
+            size[parent[node]] += size[node]
+        for node in range(start, end):
+            at = rank[node] + 1
+            for child in range(first[node], first[node] + n_children[node]):
+                rank[child] = at
+                at += size[child]
+    return parent, first, rank, size
+
+
+@njit(
+    types.Tuple((int64[:, ::1], uint64[:, ::1]))(*[_NUMBERS] * 5, _TABLE, _TABLE, _HASHES),
+    cache=True,
+    nogil=True,
+)
+def normalise_nodes(tag, text, variant, n_children, offsets, tags, texts, variants):
+    """Return the normal form of trees (`eqkin.trees.normal`), depth first; arrays without rows if they are damaged.
+
+    Args:
+        tag: Number of each node's tag in `tags`.
+        text: Number of its text in `texts`.
+        variant: Number of its variant in `variants`.
+        n_children: Number of its children.
+        offsets: The first node of each tree, and the end of the last.
+        tags: (tags, 2) bits of `TagKinds`, hash.
+        texts: (texts, 2) bits of `TextKinds`, hash.
+        variants: Hashes; the first is that of the usual one.
+
+    Returns:
+        (5, nodes) tree, parent or -1, size of the subtree, number of children, whether it is a row (1) or tagged as a
+        letter (2); and (3, nodes) hashes of label, slot and name.
+    """
+    parent, first, rank, size = place_nodes(n_children, offsets)
+    count, places, codes = len(tag), np.empty((5, len(tag)), np.int64), np.empty((3, len(tag)), np.uint64)
+    if len(parent) != count:
+        return places[:0], codes[:0]
+    is_row, is_gone, stays = np.zeros(count, np.bool_), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    outermost, members = np.arange(count), np.zeros(count, np.int64)  # of the rows around a row, and what they contain
+    for node in range(count):
+        own, inside, how = tag[node], text[node], variant[node]
+        if not (0 <= own < len(tags) and 0 <= inside < len(texts) and 0 <= how < len(variants)):
+            return places[:0], codes[:0]
+        bits, said, up = tags[own, 0], texts[inside, 0], parent[node]
+        is_row[node] = bits & _ROW != _ZERO
+        is_gone[node] = (
+            (up != node and is_gone[up])  # with everything below
+            or bits & _SPACE != _ZERO
+            or (bits & _TEXT != _ZERO and said & _BLANK != _ZERO)
+            or (bits & _SYMBOL != _ZERO and said & _SILENT != _ZERO)
+        )
+        if is_row[node] and is_row[up]:
+            outermost[node] = outermost[up]
+        if not is_row[node] and not is_gone[node] and is_row[up]:
+            members[outermost[up]] += 1
+    filled = np.zeros(count + 1, np.int64)  # places that are taken by nodes before
+    for node in range(count):
+        is_outer = is_row[node] and not is_gone[node] and outermost[node] == node
+        is_member = not is_row[node] and not is_gone[node]
+        stays[node] = is_member or (is_outer and members[node] > 1)
+        filled[node + 1] = filled[node] + (is_member or (is_outer and members[node] > 0))
+    order, before, n = np.empty(count, np.int64), np.zeros(count + 1, np.int64), 0  # nodes that stay before each place
+    for tree in range(len(offsets) - 1):
+        for node in range(offsets[tree], offsets[tree + 1]):
+            order[offsets[tree] + rank[node]] = node
+    for place in range(count):
+        before[place + 1] = before[place] + stays[order[place]]
+    places[3] = 0
+    for tree in range(len(offsets) - 1):
+        for place in range(offsets[tree], offsets[tree + 1]):
+            node = order[place]
+            if not stays[node]:
+                continue
+            own, bits, said, how = tag[node], tags[tag[node], 0], texts[text[node], 0], variant[node]
+            instead = node  # whose place it takes
+            if not is_row[node] and is_row[parent[node]] and members[outermost[parent[node]]] == 1:
+                instead = outermost[parent[node]]
+            codes[1, n], places[1, n] = _ZERO, -1
+            if instead != parent[instead]:
+                above = outermost[parent[instead]]
+                position = np.uint64(0)
+                if tags[tag[above], 0] & _ORDERED != _ZERO:
+                    position = np.uint64(filled[instead] - filled[first[above]] + 1)
+                outer = _ROW_HASH if is_row[above] else tags[tag[above], _HASH]
+                codes[1, n] = _combine(outer, position)
+                places[1, n] = before[offsets[tree] + rank[above]]
+                places[3, places[1, n]] += 1
+            name = _combine(texts[text[node], _HASH], variants[0 if said & _BLANK != _ZERO else how])
+            is_sign = bits & _IDENTIFIER != _ZERO and said & _SIGN != _ZERO
+            codes[0, n] = _combine(_SIGN_HASH if is_sign else tags[own, _HASH], name)
+            if is_row[node]:
+                codes[0, n] = _ROW_HASH
+            codes[2, n] = name
+            places[0, n], places[2, n] = tree, before[place + size[node]] - before[place]
+            is_letter = bits & _IDENTIFIER != _ZERO and said & _LETTER != _ZERO
+            places[4, n] = is_row[node] | 2 * is_letter
+            n += 1
+    return places[:, :n].copy(), codes[:, :n].copy()

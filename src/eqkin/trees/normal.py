@@ -16,21 +16,13 @@ Rules that came later are therefore an option, `exact`, for comparing formulas s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.trees.forest import (
-    Array,
-    Forest,
-    Numbers,
-    Places,
-    compute_first_children,
-    compute_parents,
-    compute_ranks_and_sizes,
-    number_values,
-)
-from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
+from eqkin.trees.forest import Forest, Numbers, Places, number_values
+from eqkin.trees.hashing import Codes, hash_string, hash_strings
 
 Flags = npt.NDArray[np.bool_]
 
@@ -138,7 +130,48 @@ class NormalNodes:
     identifier: Flags  # (nodes,) whether it is a leaf <mi> of one letter: what could have another name
     label: Codes  # (nodes,) hash of tag, text and variant
     slot: Codes  # (nodes,) hash of the parent's tag and, except in rows and tables, of the position
-    name: Places  # (nodes,) the same number for leaves with the same text and variant
+    name: Codes  # (nodes,) hash of text and variant
+
+
+class TagKinds:
+    """Bits: what a tag says about nodes."""
+
+    ROW, ORDERED, SPACE, TEXT, IDENTIFIER, SYMBOL = (1 << bit for bit in range(6))
+
+
+class TextKinds:
+    """Bits: what the text of a leaf says about it."""
+
+    LETTER, SILENT, SIGN, BLANK = (1 << bit for bit in range(4))
+
+
+ROW_HASH, SIGN_HASH = map(hash_string, ("mrow", "mo"))
+
+
+@lru_cache(1_000)
+def _describe_tag(tag: str) -> tuple[int, int]:
+    """Return bits of `TagKinds`, and the hash of the tag that counts."""
+    kinds = (
+        (TagKinds.ROW, tag in ROW_TAGS),
+        (TagKinds.ORDERED, tag not in _UNORDERED_TAGS),
+        (TagKinds.SPACE, tag == "mspace"),
+        (TagKinds.TEXT, tag == "mtext"),
+        (TagKinds.IDENTIFIER, tag == "mi"),
+        (TagKinds.SYMBOL, tag in ("mi", "mo")),
+    )
+    return sum(bit for bit, applies in kinds if applies), hash_string(normalise_tag(tag))
+
+
+@lru_cache(1 << 16)
+def _describe_text(text: str) -> tuple[int, int]:
+    """Return bits of `TextKinds`, and the hash of what the text says."""
+    kinds = (
+        (TextKinds.LETTER, len(text) == 1 and text.isalpha()),
+        (TextKinds.SILENT, is_silent("mo", text)),
+        (TextKinds.SIGN, is_sign(text)),
+        (TextKinds.BLANK, not text.strip()),
+    )
+    return sum(bit for bit, applies in kinds if applies), hash_string(normalise_text(text))
 
 
 class Normaliser:
@@ -146,93 +179,28 @@ class Normaliser:
 
     def __init__(self, forest: Forest) -> None:
         self._forest = forest
-        tags, texts = forest.tags, forest.texts
-        self._row, self._ordered, self._space, self._text, self._identifier, self._symbol = (
-            np.array([tag in wanted for tag in tags], bool)
-            for wanted in (ROW_TAGS, frozenset(tags) - _UNORDERED_TAGS, {"mspace"}, {"mtext"}, {"mi"}, {"mi", "mo"})
+        self._tags, self._texts = (
+            np.array([describe(name) for name in names], np.uint64).reshape(-1, 2)
+            for describe, names in ((_describe_tag, forest.tags), (_describe_text, forest.texts))
         )
-        self._letter = np.array([len(text) == 1 and text.isalpha() for text in texts], bool)
-        self._silent = np.array([is_silent("mo", text) for text in texts], bool)
-        self._sign = np.array([is_sign(text) for text in texts], bool)
-        self._blank = np.array([not text.strip() for text in texts], bool)
         written, self._variant = find_variants(forest.attributes)
-        said: dict[str, int] = {}
-        self._said = np.array([said.setdefault(normalise_text(text), len(said)) for text in texts], np.int64)
-        self._variants = len(written)
-        self._tag_code = hash_strings([normalise_tag(tag) for tag in tags])
-        self._text_code, self._variant_code = hash_strings(said), hash_strings(written)
-        self._row_code, self._operator_code = hash_strings(["mrow", "mo"])
+        self._variants = hash_strings(written)
 
     def normalise(self, trees: slice, nodes: slice) -> NormalNodes:
-        """Return the normal form of consecutive trees, given as slices of trees and of nodes."""
+        """Return the normal form of consecutive trees, given as slices of trees and of nodes.
+
+        Raises:
+            ValueError: The nodes do not form trees.
+        """
+        from eqkin.trees.kernels import normalise_nodes
+
         forest = self._forest
-        tag, text = forest.tag[nodes], forest.text[nodes]
-        counts, offsets = forest.n_children[nodes], forest.offsets[trees.start : trees.stop + 1] - nodes.start
-        silent = self._space[tag] | (self._text[tag] & self._blank[text]) | (self._symbol[tag] & self._silent[text])
-        stays, above, position = _place_nodes(counts, offsets, self._row[tag], silent)
-        rank, size = compute_ranks_and_sizes(counts, offsets)
-        tree = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        place = rank + offsets[tree]
-        kept = np.empty_like(place)
-        kept[place] = np.arange(len(place))
-        stays = stays[kept]
-        before = np.concatenate(([0], np.cumsum(stays)))  # nodes that stay before each place
-        kept = kept[stays]
-        at, above = place[kept], above[kept]
-        parent = np.where(above < 0, -1, before[place[above]])
-        n_children = np.bincount(parent[above >= 0], minlength=len(kept))
-        tag, row = tag[kept], self._row[tag[kept]]
-        name, label = self._compute_labels(tag, text[kept], forest.attribute[nodes][kept])
-        number = np.where(self._ordered[tag][parent], position[kept] + 1, 0).astype(np.uint64)
-        return NormalNodes(
-            tree=tree[kept],
-            parent=parent,
-            size=before[at + size[kept]] - before[at],
-            n_children=n_children,
-            row=row,
-            identifier=self._identifier[tag] & self._letter[text[kept]] & (n_children == 0),
-            name=name,
-            label=label,
-            slot=combine_hashes(np.where(row, self._row_code, self._tag_code[tag])[parent], number),
-        )
-
-    def _compute_labels(self, tag: Array, text: Array, attribute: Array) -> tuple[Places, Codes]:
-        """Return a number for each node's text and variant, and the hash of its label."""
-        said, variant = self._said[text], self._variant[attribute]
-        variant[self._blank[text]] = 0
-        kind = np.where(self._identifier[tag] & self._sign[text], self._operator_code, self._tag_code[tag])
-        label = combine_hashes(kind, combine_hashes(self._text_code[said], self._variant_code[variant]))
-        label[self._row[tag]] = self._row_code
-        return said * self._variants + variant, label
-
-
-def _place_nodes(counts: Array, offsets: Places, row: Flags, silent: Flags) -> tuple[Flags, Places, Places]:
-    """Return which nodes stay, the nodes that stay above them (-1: none), and their positions outside of rows.
-
-    Rows directly inside rows always go; other rows stay if they have at least two members. A member is a node that is
-    not a row, with only rows between it and the outermost of them.
-    """
-    here = np.arange(len(counts))
-    parent = compute_parents(counts, offsets)
-    gone = silent.copy()  # with everything below
-    while (gone & (counts > 0)).any():
-        found = gone[parent] & ~gone
-        if not found.any():
-            break
-        gone |= found
-    outermost = np.where(row & row[parent], parent, here)  # of the rows around a row; a node that is not one: itself
-    while not np.array_equal(further := outermost[outermost], outermost):
-        outermost = further
-    staying = ~row & ~gone
-    member = np.flatnonzero(staying & row[parent])
-    its_row = outermost[parent[member]]
-    members = np.bincount(its_row, minlength=len(counts))
-    outer = row & ~gone & (outermost == here)
-    instead = here.copy()  # whose place it takes
-    only = members[its_row] == 1
-    instead[member[only]] = its_row[only]
-    above = outermost[parent[instead]]
-    above[instead == parent[instead]] = -1
-    filled = np.concatenate(([0], np.cumsum(staying | (outer & (members > 0)))))
-    first_child = compute_first_children(counts, offsets)
-    return staying | (outer & (members > 1)), above, filled[instead] - filled[first_child[above]]
+        offsets = forest.offsets[trees.start : trees.stop + 1] - nodes.start
+        tag, text, counts = (column[nodes].astype(np.int64) for column in (forest.tag, forest.text, forest.n_children))
+        variant = self._variant[forest.attribute[nodes]]
+        strings = self._tags, self._texts, self._variants
+        places, codes = normalise_nodes(tag, text, variant, counts, offsets, *strings)
+        if not len(places):
+            raise ValueError("nodes do not form trees")
+        tree, parent, size, n_children, kind = places
+        return NormalNodes(tree, parent, size, n_children, kind & 1 > 0, (kind >= 2) & (n_children == 0), *codes)

@@ -200,7 +200,8 @@ def _find_distance_back(nodes: NormalNodes) -> Places:
     distance = np.full(len(nodes.tree), MAX_NGRAM_NODES)
     places = np.flatnonzero(nodes.identifier)
     if len(places):
-        names, place = np.divmod(np.sort(nodes.name[places] * len(distance) + places), len(distance))
-        same = names[1:] == names[:-1]
+        name = nodes.name[places]
+        order = np.lexsort((places, name))
+        place, same = places[order], name[order][1:] == name[order][:-1]
         distance[place[1:][same]] = np.minimum(np.diff(place)[same], MAX_NGRAM_NODES)
     return distance
