@@ -28,7 +28,7 @@ def _stored(dtype: Any, dimensions: int = 1) -> Any:
 
 _I = types.int64
 _I64, _F32, _BOOL = map(_stored, (_I, types.float32, types.boolean))
-_F32M2 = types.float32[:, ::1]
+_F32_2, _F32M2 = _stored(types.float32, 2), types.float32[:, ::1]
 
 
 @njit(_I(_stored(types.uint16), _I, _I, _I), nogil=True, cache=True)
@@ -90,24 +90,34 @@ def find_near_codes(codes, query, count, usable, distance, rows):
 
 
 @njit(
-    types.void(_stored(types.int8, 2), _I64, _stored(types.float32, 2), types.float32[:, ::1]),
+    types.void(_stored(types.int8, 2), _I64, _F32_2, _F32, _stored(types.uint16), _F32_2, _F32M2),
     nogil=True,
     cache=True,
     fastmath=True,
 )
-def multiply_codes(codes, rows, queries, products):
-    """Write the products of queries with the codes of some rows: (queries, rows)."""
+def multiply_codes(codes, rows, queries, scale, cells, centred, products):
+    """Write the products of queries with the vectors of some rows: (queries, rows).
+
+    Args:
+        codes: Of all vectors.
+        rows: The rows.
+        queries: The queries.
+        scale: The scale of each of the rows.
+        cells: The centre of every vector.
+        centred: (queries, centres) products of queries and centres.
+        products: What is written.
+    """
     for query in range(len(queries)):
-        asked, result = queries[query], products[query]
+        asked, near, result = queries[query], centred[query], products[query]
         for at in range(len(rows)):
             own, total = codes[rows[at]], np.float32(0)
             for place in range(len(asked)):
                 total += np.float32(own[place]) * asked[place]
-            result[at] = total
+            result[at] = total * scale[at] + near[cells[rows[at]]]
 
 
 @njit(
-    types.void(_stored(types.int8, 2), _I64, _F32, _stored(types.uint16), _stored(types.float32, 2), _F32M2),
+    types.void(_stored(types.int8, 2), _I64, _F32, _stored(types.uint16), _F32_2, _F32M2),
     nogil=True,
     cache=True,
 )

@@ -243,17 +243,18 @@ def count_terms(lists, found, rows, counts):
         wanted, row, base, skip = 0, np.int64(-1), _find_class(size) << PREFIX_BITS if size > 1 else 0, place
         place, blocks, width, row_width = _find_gaps(lists, size, place)
         for block in range(blocks + 1):
+            end, following = lists.n_rows, place
             if block < blocks:
                 bit = skip + 2 * _WIDTH_BITS + block * (width + row_width)
                 if bit > limit:
                     return False
                 known = np.int64(load_bits(lists.data, bit))
                 end = row + (known >> width & (1 << row_width) - 1)
-                if end < rows[wanted]:  # all rows of this block come before
-                    place += known & (1 << width) - 1
-                    row = end
-                    continue
+                following += known & (1 << width) - 1
             for _ in range(min(size - block * _BLOCK_ROWS, _BLOCK_ROWS)):
+                if rows[wanted] > end:  # all other rows of this block come before
+                    place, row = following, end
+                    break
                 if size == 1:
                     row = place
                 else:
@@ -265,6 +266,7 @@ def count_terms(lists, found, rows, counts):
                     wanted += 1
                 if rows[wanted] == row:
                     counts[term, wanted] += count
+                    wanted += wanted < last
             if rows[last] <= row:
                 break
     return True

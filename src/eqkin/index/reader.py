@@ -129,14 +129,13 @@ class VectorIndex:
             compared = [(part, self._codes.find_rows(queries[part[0]], count, able)) for part in usable[:, None]]
         for part, chosen in compared:
             check_cancelled()
-            cosines = self._files.compute_cosines(queries[part], chosen)
-            best = min(limit, cosines.shape[1])
-            hits = np.argpartition(-cosines, best - 1, axis=1)[:, :best] if best else np.zeros((len(part), 0), np.int64)
-            values = np.take_along_axis(cosines, hits, axis=1)
-            numbers = self._files.trees[hits if chosen is None else chosen[hits]]
-            order = np.lexsort((numbers, -values), axis=1)  # equal ones by tree
-            similarities[part, :best] = np.clip(np.take_along_axis(values, order, axis=1), -1, 1)
-            trees[part, :best] = np.take_along_axis(numbers, order, axis=1)
+            for query, cosines in zip(part.tolist(), self._files.compute_cosines(queries[part], chosen), strict=True):
+                best = min(limit, len(cosines))
+                hits = np.argpartition(cosines, len(cosines) - best)[len(cosines) - best :]
+                values, numbers = cosines[hits], self._files.trees[hits if chosen is None else chosen[hits]]
+                order = np.lexsort((numbers, -values))  # equal ones by tree
+                similarities[query, :best] = np.clip(values[order], -1, 1)
+                trees[query, :best] = numbers[order]
         return similarities, trees
 
     def _find_rows(self, trees: Integers) -> Integers:

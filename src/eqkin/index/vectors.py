@@ -220,9 +220,8 @@ class VectorSegment:
         """Return the dot products of queries and the vectors of some rows, or of all: (queries, rows)."""
         chosen = np.arange(len(self.trees)) if rows is None else np.ascontiguousarray(rows)
         cosines = np.empty((len(queries), len(chosen)), np.float32)
-        kernels.multiply_codes(self.codes, chosen, np.ascontiguousarray(queries), cosines)
-        cosines *= self.scale[chosen].astype(np.float32)
-        cosines += (queries @ self.centres.T).take(self.cell[chosen], axis=1)
+        scale, centred = self.scale[chosen].astype(np.float32), queries @ self.centres.T
+        kernels.multiply_codes(self.codes, chosen, np.ascontiguousarray(queries), scale, self.cell, centred, cosines)
         return cosines
 
 
