@@ -167,15 +167,15 @@ class SearchEngine:
             raise BadInput("nothing to search for: give a formula, words, or both")
         with self.backend.snapshot() as snapshot:
             version = len(snapshot), snapshot.version  # of the index that is open now
-        if options.k > _MAX_CACHED_HITS:
-            return self._answer(query, options, version)
-        return self._answers.get(version, (query, options), lambda: self._answer(query, options, version))
+            if options.k > _MAX_CACHED_HITS:
+                return self._answer(snapshot, query, options, version)
+            return self._answers.get(version, (query, options), lambda: self._answer(snapshot, query, options, version))
 
     @_ONE_THREAD
-    def _answer(self, query: str, options: SearchOptions, version: Hashable) -> Results:
+    def _answer(self, snapshot: Snapshot, query: str, options: SearchOptions, version: Hashable) -> Results:
         clock = _Stopwatch()
         if not query.strip():
-            return self._search(None, options, clock)
+            return self._search(snapshot, None, options, clock)
         as_words = options.reading == "words"
         as_formula = options.reading == "formula" or (bool(options.text) and options.reading == "auto")
 
@@ -192,7 +192,7 @@ class SearchEngine:
 
         read, features = self._queries.get(version, (query, as_words, as_formula), read_query)
         clock.record("embedding")
-        return self._search(features, replace(options, text=options.text or read.words), clock, read)
+        return self._search(snapshot, features, replace(options, text=options.text or read.words), clock, read)
 
     def read(self, query: str, *, as_words: bool = False, as_formula: bool = False) -> ReadQuery:
         """Return how a query is read, with the names and words of the collection; raises nothing for what was typed."""
@@ -227,9 +227,9 @@ class SearchEngine:
             if record.tree < 0:
                 raise BadInput(f"{record.id}: could not be read when it was added, so nothing is related to it")
             forest = snapshot.get_trees(np.array([record.tree]))
-        features = self._extract_features(Formula(record.latex, forest), record.mathml)
-        clock.record("embedding")
-        return self._search(features, replace(options, exclude=record.tree), clock)
+            features = self._extract_features(Formula(record.latex, forest), record.mathml)
+            clock.record("embedding")
+            return self._search(snapshot, features, replace(options, exclude=record.tree), clock)
 
     def get_equation(self, name: str) -> EquationRecord:
         """Return the equation with an id; raises `BadInput` if there is none."""
@@ -315,14 +315,18 @@ class SearchEngine:
         return QueryFeatures(formula.latex, mathml, formula.nodes, unit, terms, structure, operators, pattern)
 
     def _search(
-        self, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch, read: ReadQuery | None = None
+        self,
+        snapshot: Snapshot,
+        query: QueryFeatures | None,
+        options: SearchOptions,
+        clock: _Stopwatch,
+        read: ReadQuery | None = None,
     ) -> Results:
         try:
-            with self.backend.snapshot() as snapshot:
-                return self._run_pipeline(snapshot, query, options, clock, read)
+            return self._run_pipeline(snapshot, query, options, clock, read)
         except NoSuchEquation:  # removed between two reads: a new snapshot does not have it
-            with self.backend.snapshot() as snapshot:
-                return self._run_pipeline(snapshot, query, options, clock, read)
+            with self.backend.snapshot() as later:
+                return self._run_pipeline(later, query, options, clock, read)
 
     def _run_pipeline(
         self,

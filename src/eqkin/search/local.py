@@ -91,8 +91,12 @@ class LocalSnapshot:
     def version(self) -> Hashable:
         """Identifies the state of library and index."""
         opened = self.__dict__.get("view")
-        generation = self.library.read_generation()
-        return generation, opened.signature if opened else self._backend.read_signature()
+        return self._generation, opened.signature if opened else self._backend.read_signature()
+
+    @cached_property
+    def _generation(self) -> int:
+        """The library's generation when it is first needed."""
+        return self.library.read_generation()
 
     @property
     def missing(self) -> int:
@@ -306,9 +310,9 @@ class LocalSnapshot:
     @cached_property
     def _records(self) -> RecordCache:
         """What was read of the library in the state in which it is first needed."""
-        generation, cached = self.library.read_generation(), self._backend.records
-        if cached.generation != generation or cached.is_full:
-            cached = self._backend.records = RecordCache(generation)
+        cached = self._backend.records
+        if cached.generation != self._generation or cached.is_full:
+            cached = self._backend.records = RecordCache(self._generation)
         return cached
 
     @property
@@ -321,7 +325,7 @@ class LocalSnapshot:
         """Return the trees that filters allow, None for all; cached for the next search with the same filters."""
         if filters == NO_FILTERS:
             return None
-        key = self.library.read_generation(), filters
+        key = self._generation, filters
         cache = self.view.allowed
         trees = cache.get(key)
         if trees is None:
