@@ -5,10 +5,10 @@ Candidates are numbers of rows of a `CandidateSet`, best first.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from itertools import chain
 
 import numpy as np
-import numpy.typing as npt
 
 from eqkin.search.candidates import CandidateSet, QueryFeatures, Rows
 from eqkin.trees.hashing import compute_powers, compute_prefix_sums
@@ -48,42 +48,43 @@ def deduplicate(ranked: Rows, candidates: CandidateSet) -> tuple[Rows, dict[int,
     Returns:
         Those that are kept; and the dropped ones, by the one that is kept of them.
     """
-    keys = np.zeros((len(ranked), 2), np.uint64)  # hashes of LaTeX and of operator trees; 0: none
-    keys[:, 0] = candidates.columns.latex[ranked]
+    forms, rows = [0] * len(ranked), ranked.tolist()
     compared = np.flatnonzero(ranked[:_MAX_COMPARED] < len(candidates.keys))
-    if len(compared):
-        keys[compared, 1] = _hash_forms(candidates, ranked[compared])
-    known, place, counts = np.unique(keys, return_inverse=True, return_counts=True)
-    is_repeated = ((counts > 1) & (known != 0))[place].reshape(keys.shape)
-    alike = np.flatnonzero(is_repeated.any(axis=1))
-    vectors = candidates.vectors[ranked[alike]]
-    cosines = (vectors @ vectors.T).tolist()
-    earlier: dict[int, list[int]] = defaultdict(list)  # which are kept, by hash
+    for at, form in zip(compared.tolist(), _hash_forms(candidates, ranked[compared]), strict=True):
+        forms[at] = form
+    hashes = list(zip(candidates.columns.latex[ranked].tolist(), forms, strict=True))
+    counts = Counter(chain.from_iterable(hashes))  # no hash of LaTeX is one of an operator tree
+    repeated = {key for key, count in counts.items() if count > 1} - {0}
+    earlier: dict[int, list[int]] = defaultdict(list)  # places of those that are kept, by hash
     duplicates: dict[int, list[int]] = defaultdict(list)
-    is_kept, rows = np.ones(len(ranked), bool), ranked[alike].tolist()
-    hashes = np.where(is_repeated, keys, 0)[alike].tolist()
+    is_kept, vectors = np.ones(len(ranked), bool), candidates.vectors
     for at, own in enumerate(hashes):
+        if repeated.isdisjoint(own):
+            continue
         pairs = zip(own, _SAME_COSINES, strict=True)
         compare = [(other, least) for key, least in pairs for other in earlier.get(key, ())]
-        first = next((other for other, least in compare if cosines[at][other] >= least), None)
+        first = next((other for other, least in compare if vectors[rows[at]] @ vectors[rows[other]] >= least), None)
         if first is None:
-            for key in filter(None, own):
+            for key in repeated.intersection(own):
                 earlier[key].append(at)
         else:
             duplicates[rows[first]].append(rows[at])
-            is_kept[alike[at]] = False
+            is_kept[at] = False
     return ranked[is_kept], duplicates
 
 
-def _hash_forms(candidates: CandidateSet, rows: Rows) -> npt.NDArray[np.uint64]:
-    """Return hashes of operator trees, in which operands keep their order; none is 0."""
+def _hash_forms(candidates: CandidateSet, rows: Rows) -> list[int]:
+    """Return hashes of operator trees, in which operands keep their order, from 2^63 on."""
+    if not len(rows):
+        return []
     known = candidates.has_operators
     operators, trees = (candidates.operators, rows) if known else (candidates.get_operators(rows), slice(None))
     offsets, nodes = operators.offsets, operators.properties[operators.label, 0] + operators.depth.astype(np.uint64)
     places = np.arange(len(nodes)) - np.repeat(offsets[:-1], np.diff(offsets))
     sums = compute_prefix_sums(nodes * compute_powers(int(places.max(initial=0)) + 1)[0][places])
-    hashes: npt.NDArray[np.uint64] = sums[offsets[1:]] - sums[offsets[:-1]] | np.uint64(1 << 63)
-    return hashes[trees]
+    hashes = sums[offsets[1:]] - sums[offsets[:-1]] | np.uint64(1 << 63)
+    found: list[int] = hashes[trees].tolist()
+    return found
 
 
 def limit_per_paper(
