@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from itertools import accumulate, takewhile
+from queue import Empty
 from threading import Lock
 from typing import Any
 
@@ -36,6 +37,7 @@ from eqkin.trees.forest import Forest, ForestBuilder
 LIMIT_ERRORS = (JSTimeoutException, JSOOMException, JSEvalException)
 PARSER_SCRIPTS = ("symbols", "operators", "canonical", "forms", "weak_forms", "batches")
 _NO_DOCUMENT: dict[str, object] = {"packages": ["latex"], "definitions": [], "formulas": []}
+_STOP_SECONDS = 1.0  # until an engine delivers the answer of a script that was stopped
 _ENGINE_ADDRESS_BYTES = 2_000_000_000_000  # V8 reserves 1.5 TB for its sandbox
 _START_LOCK = Lock()  # V8 initialises itself with its first engine; two threads at once may end the process
 _UNDEFINED = re.compile(
@@ -260,7 +262,7 @@ class Converter:
         # one evaluation is one round trip to the engine's thread; calling a function object would be three
         seconds = self.limits.batch_seconds + 2 * self.limits.formula_seconds  # the script stops itself before that
         seconds += self.limits.document_seconds * (function == "openDocument")
-        answer = engine.eval(f"{function}({_to_json(payload)})", timeout_sec=seconds)
+        answer = evaluate(engine, f"{function}({_to_json(payload)})", seconds)
         return answer if isinstance(answer, str) else ""
 
     def _start(self) -> MiniRacer:
@@ -316,10 +318,34 @@ def start_engine(owner: object, script: str, limits: Limits) -> tuple[MiniRacer,
     return engine, finish
 
 
+def evaluate(engine: MiniRacer, script: str, seconds: float) -> object:
+    """Evaluate a script as `engine.eval` does, but without its event loop, which takes as long as a short script does.
+
+    Raises:
+        JSTimeoutException: It takes longer than `seconds`.
+        JSEvalException: It fails, or takes too much memory.
+    """
+    context = engine._ctx
+    assert context is not None
+    library, answers = context._dll, context._non_cancelable_mr_task_results_queue
+    source = context._python_to_value_handle(script)
+    task = library.mr_eval(context._ctx, source.raw, 0)  # 0: the answer goes into that queue
+    try:
+        answer = answers.get(timeout=seconds)
+    except BaseException as error:
+        library.mr_cancel_task(context._ctx, task)
+        with suppress(Empty):
+            answers.get(timeout=_STOP_SECONDS)  # that of the stopped script is not the answer to the next one
+        if isinstance(error, Empty):
+            raise JSTimeoutException from None
+        raise
+    return context._value_handle_to_python(answer)
+
+
 def _close_engine(engine: MiniRacer) -> None:
     """Close an engine after a last evaluation: one that was just stopped still has an answer to deliver."""
     with suppress(*LIMIT_ERRORS):
-        engine.eval("0", timeout_sec=1.0)
+        engine.eval("0", timeout_sec=_STOP_SECONDS)
     engine.close()
 
 

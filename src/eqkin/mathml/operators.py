@@ -21,7 +21,7 @@ import orjson
 from py_mini_racer import MiniRacer
 
 from eqkin.limits import LIMITS
-from eqkin.mathml.converter import LIMIT_ERRORS, PARSER_SCRIPTS, load_scripts, start_engine
+from eqkin.mathml.converter import LIMIT_ERRORS, PARSER_SCRIPTS, evaluate, load_scripts, start_engine
 from eqkin.trees.forest import Forest
 from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
@@ -76,7 +76,7 @@ class OperatorParser:
         try:  # one evaluation is one round trip to the engine's thread; calling a function object would be three
             # A buffer that nothing in the engine refers to is freed, even while Python reads it.
             code = f"globalThis.answer = {function}({orjson.dumps(payload.decode()).decode()})"
-            return self._engine.eval(code, timeout_sec=LIMITS.parse_seconds)
+            return evaluate(self._engine, code, LIMITS.parse_seconds)
         except LIMIT_ERRORS:
             self._engine = None
             self._finish()

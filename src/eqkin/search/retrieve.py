@@ -127,7 +127,8 @@ def _retrieve_by_formula(
         sums, found = snapshot.search_terms(codes, weights, settings.scored_factor * depth, options.filters)
         pool.append(found[:depth])
         scored.append((found, weight * sums / max(length * float(weights.sum()), 1e-9)))
-    return np.unique(np.concatenate(pool)), scored
+    found = np.sort(np.concatenate(pool))
+    return found[np.diff(found, prepend=-1) > 0], scored
 
 
 def _list_queries(query: QueryFeatures, settings: RetrievalSettings) -> list[tuple[Codes, int, float]]:

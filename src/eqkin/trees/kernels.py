@@ -33,7 +33,8 @@ _CODE_BUCKETS, _BUCKET_SHIFT = 256, np.uint32(24)  # of the terms of a query
 _NAMES = 2  # columns of a table of labels: hashes with and without names, those of outlines, bits
 _BITS = 4
 
-_LAST_BITS, _FAMILY_BITS = np.uint64(0xFFFF), np.uint64(FAMILY_BITS)
+_LAST_BYTES, _FAMILY_BITS = np.uint64(0x1FFF), np.uint64(FAMILY_BITS)
+_BYTE_BITS, _SEVEN = np.uint64(3), np.uint64(7)
 _ZERO, _HALF = np.uint64(0), np.uint64(32)
 _GOLDEN, _FIRST_FACTOR, _SECOND_FACTOR = np.uint64(GOLDEN), np.uint64(MULTIPLIERS[0]), np.uint64(MULTIPLIERS[1])
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
@@ -214,6 +215,15 @@ def _combine(first, second):
 
 
 @njit()
+def _knows(known, code, learn):
+    """Return whether a hash is known by its last bits; with `learn` it becomes known."""
+    byte, bit = code >> _BYTE_BITS & _LAST_BYTES, np.uint8(code & _SEVEN)
+    if learn:
+        known[byte] |= np.uint8(1) << bit
+    return known[byte] >> bit & np.uint8(1) != 0
+
+
+@njit()
 def _hash_nodes(label, parent, tree, table, outline, seeds, known, learn, keys, count):
     """Write the keys of all paths and subtrees after `count` others; return how many there are then."""
     size = len(parent)
@@ -230,8 +240,7 @@ def _hash_nodes(label, parent, tree, table, outline, seeds, known, learn, keys, 
         for leaf in range(size):
             node, code = leaf, table[label[leaf], column]
             for _ in range(_MAX_PATH + 1 if n_children[leaf] == 0 else 0):
-                known[code & _LAST_BITS] |= learn
-                if not known[code & _LAST_BITS]:
+                if not _knows(known, code, learn):
                     break
                 keys[count] = _make_key(tree[leaf], code, seeds, family)
                 count += 1
@@ -247,8 +256,7 @@ def _hash_nodes(label, parent, tree, table, outline, seeds, known, learn, keys, 
                     code = _combine(code, operands[node])
                     keys[count] = _make_key(tree[node], code, seeds, family + _NAMES)
                     count += 1
-                known[code & _LAST_BITS] |= learn
-            if not is_known[node] or not known[code & _LAST_BITS]:
+            if not is_known[node] or not _knows(known, code, learn):
                 is_known[above] = False
             elif above != node:
                 operands[above] += _combine(place[node], code)
@@ -262,7 +270,7 @@ def _make_key(tree, code, seeds, family):
     return term << _FAMILY_BITS | np.uint64(_FIRST_FAMILY + family)
 
 
-@njit(uint64[::1](_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES, bool_, bool_[::1], bool_), cache=True, nogil=True)
+@njit(uint64[::1](_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES, bool_, uint8[::1], bool_), cache=True, nogil=True)
 def hash_terms(label, parent, tree, table, seeds, outlines, known, learn):
     """Return the keys of all paths and subtrees (`terms.make_term_keys`).
 
@@ -273,7 +281,7 @@ def hash_terms(label, parent, tree, table, seeds, outlines, known, learn):
         table: What is known of labels (`operators.describe_labels`).
         seeds: Hashes of families.
         outlines: Whether terms of outlines are added.
-        known: (2^16,) hashes by their last bits.
+        known: (2^13,) a bit for each value of the last 16 bits of a hash.
         learn: Whether all hashes are added to `known`. Otherwise whatever grows from a part that is not known is left
             out.
     """
@@ -288,7 +296,7 @@ def hash_terms(label, parent, tree, table, seeds, outlines, known, learn):
 
 @njit(
     bool_(
-        *(_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES, bool_[::1]),
+        *(_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES, uint8[::1]),
         *(_CODES, _NUMBERS, _FLOATS, _COUNTS, _NUMBERS, _FLOATS, float32[:, ::1]),
     ),
     cache=True,
@@ -305,7 +313,7 @@ def add_overlaps(
         offsets: The first node of each tree, and the end of the last.
         table: What is known of labels (`operators.describe_labels`).
         seeds: Hashes of families.
-        known: (2^16,) hashes of the query by their last bits, from `hash_terms`.
+        known: What `hash_terms` learned of the query.
         codes: Terms of the query, ascending.
         families: The row of `overlaps` to which each belongs.
         weights: The weight of each for one occurrence.

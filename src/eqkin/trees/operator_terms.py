@@ -41,8 +41,7 @@ _FORM_SEED = _SEEDS[OPERATOR_TERM_FAMILIES.index("form")][None]
 FORM_FAMILY = FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index("form")
 _KNOWN_HASHES = 1 << 16  # by the last bits of a hash, most terms that a query does not have are told apart
 
-Mask = npt.NDArray[np.bool_]
-PackedMask = npt.NDArray[np.uint8]  # an eighth of the memory: many queries are kept
+Mask = npt.NDArray[np.uint8]  # a bit for each of them
 
 
 def extract_operator_terms(forest: OperatorForest) -> Terms:
@@ -55,7 +54,7 @@ def extract_structure_terms(forest: OperatorForest) -> Terms:
     return _extract(forest, outlines=True)[0]
 
 
-def extract_query_terms(query: OperatorForest) -> tuple[Terms, PackedMask]:
+def extract_query_terms(query: OperatorForest) -> tuple[Terms, Mask]:
     """Return the terms of each tree and of its outline, and the last bits of the hashes of paths and subtrees.
 
     `add_overlaps` looks for these terms in other trees.
@@ -63,7 +62,7 @@ def extract_query_terms(query: OperatorForest) -> tuple[Terms, PackedMask]:
     return _extract(query, outlines=True)
 
 
-def add_overlaps(forest: OperatorForest, known: PackedMask, *arguments: Any) -> None:
+def add_overlaps(forest: OperatorForest, known: Mask, *arguments: Any) -> None:
     """Add up the weights of terms of a query that trees have; raises `ValueError` if nodes do not form trees.
 
     Args:
@@ -74,15 +73,15 @@ def add_overlaps(forest: OperatorForest, known: PackedMask, *arguments: Any) -> 
     from eqkin.trees import kernels
 
     nodes = forest.label, forest.depth, forest.offsets, forest.properties
-    if not kernels.add_overlaps(*nodes, _SEEDS, np.unpackbits(known).view(bool), *arguments):
+    if not kernels.add_overlaps(*nodes, _SEEDS, known, *arguments):
         raise ValueError("nodes do not form trees")
 
 
-def _extract(forest: OperatorForest, *, outlines: bool) -> tuple[Terms, PackedMask]:
-    known = np.zeros(_KNOWN_HASHES, bool)
+def _extract(forest: OperatorForest, *, outlines: bool) -> tuple[Terms, Mask]:
+    known = np.zeros(_KNOWN_HASHES // 8, np.uint8)
     keys = _hash_terms(forest, known, outlines=outlines, learn=True)
     tree, code, family, count = count_terms(np.concatenate((keys, np.unique(_list_forms(forest)))))
-    return Terms(accumulate(np.bincount(tree, minlength=len(forest))), code, family, count), np.packbits(known)
+    return Terms(accumulate(np.bincount(tree, minlength=len(forest))), code, family, count), known
 
 
 def _hash_terms(forest: OperatorForest, known: Mask, *, outlines: bool, learn: bool) -> Codes:

@@ -95,9 +95,8 @@ class StoredLabels(list[str]):
 
     def describe(self, label: Integers) -> Codes:
         """Return what `describe_labels` says of all labels; only the rows of the given numbers are meant to be used."""
-        missing = np.unique(label[~self._known[label]])
-        if len(missing):
-            self._properties[missing] = describe_labels(self[at] for at in missing.tolist())
+        if missing := list(set(label[~self._known[label]].tolist())):
+            self._properties[missing] = describe_labels(self[at] for at in missing)
             self._known[missing] = True
         return self._properties
 
