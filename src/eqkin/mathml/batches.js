@@ -77,7 +77,7 @@ function parseTree(parser, canonical) {
 
 class Column {
   constructor(ArrayType) {
-    this.values = new ArrayType(1 << 13);
+    this.values = new ArrayType(1 << 7);
     this.size = 0;
   }
   push(value) {

@@ -60,7 +60,7 @@ const MAX_SYMBOLS = 50000; // characters below the surrogates
 class Columns {
   constructor() {
     this.size = 0;
-    this.columns = [0, 1, 2, 3].map(() => new Uint16Array(16384));
+    this.columns = [0, 1, 2, 3].map(() => new Uint16Array(512));
   }
   push(tag, attribute, text, count) {
     const at = this.size++;
