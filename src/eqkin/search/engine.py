@@ -346,8 +346,9 @@ class SearchEngine:
             rest = candidates.load_rest(query.vector, least)
             chosen = self._choose(np.concatenate((ranked, rest)), candidates, options)
         clock.record("ranking")
-        shown = candidates.build(chosen.rows[options.offset :], chosen.duplicates, chosen.hidden)
-        records = _read_records(snapshot, candidates, shown)
+        rows = chosen.rows[options.offset :]
+        records = _read_records(snapshot, candidates, rows)  # first: references are read with them
+        shown = candidates.build(rows, chosen.duplicates, chosen.hidden)
         shown = [candidate for candidate in shown if candidate.ref.key in records]  # others were removed a moment ago
         operators = candidates.get_operators([candidate.row for candidate in shown]) if shown else None
         clock.record("records")
@@ -480,11 +481,9 @@ def _rank(
     return np.concatenate((ranked[is_named], ranked[~is_named])) if named else ranked
 
 
-def _read_records(
-    snapshot: Snapshot, candidates: CandidateSet, chosen: Sequence[Candidate]
-) -> dict[int, EquationRecord]:
-    nodes = candidates.get_nodes([candidate.row for candidate in chosen])
-    trees = dict(zip((candidate.ref.key for candidate in chosen), nodes, strict=True))
+def _read_records(snapshot: Snapshot, candidates: CandidateSet, rows: Rows) -> dict[int, EquationRecord]:
+    nodes = candidates.get_nodes(rows.tolist())
+    trees = dict(zip(candidates.columns.keys[rows].tolist(), nodes, strict=True))
     return snapshot.get_records(trees, trees)
 
 

@@ -270,7 +270,9 @@ class LocalSnapshot:
         wanted, cached = list(keys), self._records.equations
         if missing := [key for key in wanted if key not in cached]:
             with self.library.translate_errors():
-                cached.update(records.get_equations(self.library, missing, trees))
+                found = records.get_equations(self.library, missing, trees)
+            cached.update(found)
+            self._records.refs.update((key, record.to_ref()) for key, record in found.items())
         return {key: cached[key] for key in wanted if key in cached}
 
     def get_equation(self, name: str) -> EquationRecord:

@@ -75,8 +75,8 @@ def test_missing_pymilvus_names_the_extra(monkeypatch):
 
 def test_refused_call_is_reported(lite, collection):
     connection = MilvusConnection(lite.uri)
-    with pytest.raises(BadInput, match="no collection nothing"):
-        connection.call("query", "nothing", filter="key > 0")
+    with pytest.raises(BadInput, match=f"no collection {collection}"):
+        connection.call("query", collection, filter="key > 0")
     MilvusCollection(connection, collection).prepare("model", 4)
     with pytest.raises(StorageFailed, match="Milvus: refused"):
         connection.call("query", collection, filter="key >=> 0")
