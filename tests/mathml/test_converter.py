@@ -1,18 +1,20 @@
 """Conversion of LaTeX: packages, undefined commands, diagrams, repairs."""
 
 import re
+import signal
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, BrokenBarrierError
 
 import numpy as np
 import pytest
-from py_mini_racer import MiniRacer
+from py_mini_racer import JSEvalException, JSTimeoutException, MiniRacer
 
 from eqkin.latex.environments import is_diagram, strip_arguments, to_converter_input
 from eqkin.latex.macros import load_preludes
 from eqkin.latex.outline import parse
 from eqkin.mathml import formulas
-from eqkin.mathml.converter import Converter, get_converter_identity
+from eqkin.mathml.converter import Converter, evaluate, get_converter_identity
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.trees.forest import to_bytes
 from eqkin.trees.mathml import to_mathml, to_node
@@ -304,3 +306,36 @@ def test_engines_of_several_threads_start_one_after_the_other(monkeypatch):
         trees = list(pool.map(lambda formula: Converter().open_document([], [], [formula]).forest, ["x", "y"]))
     assert [len(forest) for forest in trees] == [1, 1]
     assert not met
+
+
+@pytest.fixture
+def engine():
+    with MiniRacer() as engine:
+        yield engine
+
+
+def test_stopped_script_does_not_answer_the_next_one(engine):
+    with pytest.raises(JSTimeoutException):
+        evaluate(engine, "for (;;);", 0.1)
+    assert evaluate(engine, "6 * 7", 60) == 42
+
+
+def test_failing_script_does_not_answer_the_next_one(engine):
+    with pytest.raises(JSEvalException, match="is not defined"):
+        evaluate(engine, "unknown", 60)
+    assert evaluate(engine, "6 * 7", 60) == 42
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no timers that send signals")
+def test_interrupted_script_does_not_answer_the_next_one(engine):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(KeyboardInterrupt):
+            evaluate(engine, "for (;;);", 60)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert evaluate(engine, "6 * 7", 60) == 42
