@@ -21,51 +21,48 @@ const nameTag = (tag) => SCRIPT_NAMES[tag] ?? tag;
 const haveSameRole = (tag, other) => nameTag(tag) === nameTag(other) || (DISSOLVED_TAGS.has(tag) && DISSOLVED_TAGS.has(other));
 
 // A presentation tree: its nodes, breadth first, the visible leaves below each of them in reading order, and the operator
-// tree that was parsed from it. `signs` is what each leaf shows, "" for nothing.
+// tree that is parsed from it.
 class Presentation {
-  constructor({ tags, texts, signs, counts, labels, depths, origins }) {
-    const size = tags.length;
-    this.tags = tags;
-    this.texts = texts;
-    this.counts = counts;
-    this.first = new Array(size); // child
-    for (let node = 0, next = 1; node < size; next += counts[node++]) this.first[node] = next;
-    this.order = []; // nodes, depth first
+  constructor(forest, start, size) {
+    const parser = forest.openTree(start, size), end = start + size;
+    this.tags = forest.tag.slice(start, end);
+    this.meanings = forest.meaning.slice(start, end);
+    this.counts = forest.count.subarray(start, end);
+    this.first = forest.first.slice(start, end).map((node) => node - start); // child
     this.leaves = [];
     this.signs = []; // of the leaves
     this.starts = new Array(size); // the first leaf of each node, and the one after its last
     this.ends = new Array(size);
     this.shown = []; // what the formula shows, without spaces and styles
     this.wildcards = [];
-    this.readLeaves(0, signs);
+    this.readLeaves(0);
     this.depths = [0]; // brackets that are open before each leaf, and after the last
     for (const sign of this.signs) this.depths.push(lastOf(this.depths) + OPENING_SIGNS.has(sign) - CLOSING_SIGNS.has(sign));
-    this.tree = new OperatorTree(labels, depths, origins);
+    this.tree = listNodes(parseTree(parser, true), start);
     this.known = []; // extents
     this.nameLeaves = null;
   }
 
-  readLeaves(node, signs) {
-    const { tags, texts, counts, first } = this;
-    this.order.push(node);
+  readLeaves(node) {
+    const { tags, counts, first } = this, { raw, shown } = this.meanings[node];
     this.starts[node] = this.leaves.length;
-    if (tags[node] === "mi" && texts[node][0] === "?" && WILDCARD_NAME.test(texts[node]) && !this.wildcards.includes(texts[node])) this.wildcards.push(texts[node]);
+    if (tags[node] === "mi" && raw[0] === "?" && WILDCARD_NAME.test(raw) && !this.wildcards.includes(raw)) this.wildcards.push(raw);
     if (counts[node]) {
       const isShown = !DISSOLVED_TAGS.has(tags[node]);
       if (isShown) this.shown.push(nameTag(tags[node]) + "(");
-      for (let child = first[node], end = child + counts[node]; child < end; child++) this.readLeaves(child, signs);
+      for (let child = first[node], end = child + counts[node]; child < end; child++) this.readLeaves(child);
       if (isShown) this.shown.push(")");
-    } else if (signs[node]) {
+    } else if (shown && tags[node] !== "mspace") {
       this.leaves.push(node);
-      this.signs.push(signs[node]);
-      this.shown.push(signs[node]);
+      this.signs.push(shown);
+      this.shown.push(shown);
     }
     this.ends[node] = this.leaves.length;
   }
 
   // The presentation node of a node of the operator tree.
   findNode(node) {
-    const origin = this.order[Math.min(this.tree.origins[node], this.tags.length - 1)], script = this.tree.scripts.get(node);
+    const origin = this.tree.origins[node], script = this.tree.scripts.get(node);
     return script !== undefined && this.counts[origin] > 1 ? this.first[origin] + script : origin;
   }
 
@@ -139,8 +136,8 @@ class Presentation {
     return found;
   }
 
-  isSameAs({ tags, texts, counts }) {
-    return tags.length === this.tags.length && tags.every((tag, node) => tag === this.tags[node] && texts[node] === this.texts[node] && counts[node] === this.counts[node]);
+  isSameAs({ tags, meanings, counts }) {
+    return tags.length === this.tags.length && tags.every((tag, node) => tag === this.tags[node] && meanings[node] === this.meanings[node] && counts[node] === this.counts[node]);
   }
 }
 
@@ -270,7 +267,7 @@ class PartPairs {
     for (let [start, end] of nodes.map((node) => this.extentsThere[node]).sort((a, b) => a[0] - b[0] || a[1] - b[1])) {
       while (leaves.size && start && !leaves.has(start - 1)) {
         const before = hit.leaves[start - 1];
-        if (hit.tags[before] !== "mo" && hit.texts[before] !== "/") break;
+        if (hit.tags[before] !== "mo" && hit.meanings[before].raw !== "/") break;
         start--;
       }
       for (; start < end; start++) leaves.add(start);
@@ -356,10 +353,14 @@ class PartPairs {
   }
 }
 
-// Explanations of hits, as JSON; those that are not `complete` say only how a hit is related to the query.
+// Explanations of hits, as JSON; those that are not `complete` say only how a hit is related to the query. The batch has
+// the query and then the hits; `signs` is what leaves with each of the texts show, "" for nothing.
 function explainHits(json) {
-  const { query, hits, forms, complete } = JSON.parse(json);
+  const { signs, forms, complete, ...batch } = JSON.parse(json), forest = new PresentationForest(batch);
   forgetParts();
-  const explainer = new Explainer(new Presentation(query));
-  return JSON.stringify(hits.map((hit, at) => explainer.explain(new Presentation(hit), forms[at], complete)));
+  signs.forEach((sign, text) => { forest.tables.meanings[text].shown = sign; });
+  let end = 0;
+  const [query, ...hits] = batch.sizes.map((size) => new Presentation(forest, (end += size) - size, size));
+  const explainer = new Explainer(query);
+  return JSON.stringify(hits.map((hit, at) => explainer.explain(hit, forms[at], complete)));
 }

@@ -159,6 +159,19 @@ class OperatorTree {
   }
 }
 
+// The tree of a node that was parsed, with the presentation nodes, counted from the first one.
+function listNodes(root, first) {
+  const labels = [], depths = [], origins = [];
+  const add = ({ kind, at, children }, depth) => {
+    labels.push(kind.name);
+    depths.push(depth);
+    origins.push(Math.max(at - first, 0));
+    for (const child of children) add(child, depth + 1);
+  };
+  add(root, 0);
+  return new OperatorTree(labels, depths, origins);
+}
+
 // The first match of a tree or, unless `part` is false, a part of it; null if there is none within `limit` steps. A match
 // has `whole` (all of the tree matches), `pairs` of nodes, a wildcard possibly with several, the `renaming` of variables,
 // those of the same name among them, and `bindings`: the operands that a wildcard matches.

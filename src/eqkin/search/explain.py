@@ -10,18 +10,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import orjson
 
 from eqkin.limits import check_cancelled
 from eqkin.mathml.converter import LIMIT_ERRORS
-from eqkin.mathml.operators import borrow_parser
+from eqkin.mathml.operators import borrow_parser, encode_nodes
 from eqkin.search.results import Pairing
+from eqkin.trees.forest import iter_blocks
 from eqkin.trees.mathml import NodeColumns, to_mathml
 from eqkin.trees.normal import is_silent, normalise_text
-from eqkin.trees.operators import FORM_KINDS, OperatorForest
+from eqkin.trees.operators import FORM_KINDS, OperatorForest, accumulate
 
 _SHADES = [f"kin kin-{shade}" for shade in (1, 1, 1, 2, 3)]  # classes on a page, by quarters of similarity
-_HITS_PER_CALL = 50
+_NODES_PER_CALL = 5_000  # of hits
 
 
 @dataclass(frozen=True)
@@ -48,20 +50,20 @@ def explain_hits(
 
     Args:
         query: The query's tree.
-        operators: Its operator tree.
+        operators: Its operator tree, of which only the forms are used.
         hits: Trees of the hits.
-        theirs: Their operator trees.
+        theirs: Their operator trees, likewise.
         parts: Whether to list matching parts; otherwise only the relation is found.
     """
     same = (theirs.formula_forms == operators.formula_forms[0]).tolist()
     forms = [[kind for kind, is_same in zip(FORM_KINDS, row, strict=True) if is_same] for row in same]
-    asked, explanations = _describe_tree(query, operators, 0, parts), []
-    for start in range(0, len(hits), _HITS_PER_CALL):
+    explanations: list[Explanation] = []
+    offsets = accumulate(np.array([len(tree.tags) for tree in hits]))
+    for some, _ in iter_blocks(offsets, _NODES_PER_CALL):
         check_cancelled()
-        some = slice(start, start + _HITS_PER_CALL)
         trees = hits[some]
-        described = [_describe_tree(tree, theirs, at, parts) for at, tree in enumerate(trees, start)]
-        payload = {"query": asked, "hits": described, "forms": forms[some], "complete": parts}
+        payload = encode_nodes([query, *trees]) | {"forms": forms[some], "complete": parts}
+        payload["signs"] = [_read_sign(text) for text in payload["texts"]]
         try:
             with borrow_parser() as parser:
                 answers = orjson.loads(str(parser.call("explainHits", orjson.dumps(payload))))
@@ -71,24 +73,10 @@ def explain_hits(
     return explanations
 
 
-def _describe_tree(nodes: NodeColumns, operators: OperatorForest, tree: int, parts: bool) -> dict[str, object]:
-    """Return a presentation tree, breadth first, and one of the operator trees as columns for `explain.js`."""
-    inside = slice(int(operators.offsets[tree]), int(operators.offsets[tree + 1]))
-    return {
-        "tags": nodes.tags,
-        "texts": nodes.texts,
-        "signs": list(map(_read_sign, nodes.tags, nodes.texts)),
-        "counts": nodes.counts,
-        "labels": [operators.labels[number] for number in operators.label[inside].tolist()],
-        "depths": operators.depth[inside].tolist(),
-        "origins": operators.get_origin(tree).tolist() if parts else None,
-    }
-
-
 @lru_cache(10_000)
-def _read_sign(tag: str, text: str) -> str:
-    """Return what a leaf shows; "" for nothing."""
-    return "" if is_silent(tag, text, exact=True) else normalise_text(text, exact=True)
+def _read_sign(text: str) -> str:
+    """Return what a leaf with this text shows; "" for nothing."""
+    return "" if is_silent("mi", text, exact=True) else normalise_text(text, exact=True)
 
 
 def _read_answer(nodes: NodeColumns, answer: dict[str, Any]) -> Explanation:
