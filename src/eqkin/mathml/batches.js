@@ -5,6 +5,8 @@
 
 const CODE_OFFSET = 256; // characters from here on need no escapes in JSON
 
+const knownAttributes = new Map();
+
 class NodeAttributes {
   constructor(lines) {
     for (const line of lines.split("\n")) {
@@ -19,6 +21,12 @@ class NodeAttributes {
   }
 }
 
+function findAttributes(lines) {
+  let attributes = knownAttributes.get(lines);
+  if (attributes === undefined) knownAttributes.set(lines, attributes = new NodeAttributes(lines));
+  return attributes;
+}
+
 // Presentation trees in columns over the nodes of all of them, each tree in breadth-first order.
 class PresentationForest {
   constructor({ tags, attributes, texts, sizes, nodes, offset = CODE_OFFSET }) {
@@ -27,7 +35,7 @@ class PresentationForest {
     this.sizes = sizes;
     this.nodes = nodes;
     this.offset = offset; // of the characters
-    this.tables = { tags, types: tags.map(findType), meanings: texts.map(findMeaning), attributes: attributes.map((lines) => new NodeAttributes(lines)) };
+    this.tables = { tags, types: tags.map(findType), meanings: texts.map(findMeaning), attributes: attributes.map(findAttributes) };
     this.tag = new Array(total);
     this.meaning = new Array(total);
     this.attributes = new Array(total);

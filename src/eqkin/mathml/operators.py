@@ -129,8 +129,22 @@ def encode_nodes(trees: Sequence[NodeColumns]) -> dict[str, Any]:
         numbers = {value: chr(number) for number, value in enumerate(dict.fromkeys(column), _CODE_OFFSET)}
         strings[name] = list(numbers)
         columns.append("".join(map(numbers.__getitem__, column)))
-    counts = [chr(count + _CODE_OFFSET) for tree in trees for count in tree.counts]
-    return {**strings, "sizes": [len(tree.tags) for tree in trees], "nodes": "".join([*columns, *counts])}
+    counts = np.array(list(chain.from_iterable(tree.counts for tree in trees)))
+    nodes = "".join([*columns, encode_columns([counts])])
+    return {**strings, "sizes": [len(tree.tags) for tree in trees], "nodes": nodes}
+
+
+def encode_operators(operators: OperatorForest, trees: slice) -> dict[str, Any]:
+    """Return consecutive operator trees for `readTrees` in `matching.js`, not yet as JSON."""
+    offsets = operators.offsets[trees.start : trees.stop + 1]
+    nodes = slice(int(offsets[0]), int(offsets[-1]))
+    used, label = np.unique(operators.label[nodes], return_inverse=True)
+    labels = [operators.labels[number] for number in used.tolist()]
+    return {
+        "labels": labels,
+        "sizes": np.diff(offsets).tolist(),
+        "nodes": encode_columns([label, operators.depth[nodes]]),
+    }
 
 
 def encode_columns(columns: Sequence[npt.NDArray[Any]]) -> str:

@@ -288,7 +288,7 @@ function findMeaning(raw) {
 }
 
 function forgetSymbols() { // between batches, if there are too many
-  if (Math.max(meanings.size, knownKinds) <= MAX_KNOWN) return;
-  for (const known of [meanings, kinds, operatorKinds]) known.clear();
+  if (Math.max(meanings.size, knownKinds, knownAttributes.size) <= MAX_KNOWN) return;
+  for (const known of [meanings, kinds, operatorKinds, knownAttributes]) known.clear();
   knownKinds = 0;
 }

@@ -15,7 +15,7 @@ import orjson
 
 from eqkin.limits import check_cancelled
 from eqkin.mathml.converter import LIMIT_ERRORS
-from eqkin.mathml.operators import borrow_parser, encode_nodes
+from eqkin.mathml.operators import borrow_parser, encode_nodes, encode_operators
 from eqkin.search.results import Pairing
 from eqkin.trees.forest import iter_blocks
 from eqkin.trees.mathml import NodeColumns, to_mathml
@@ -50,10 +50,10 @@ def explain_hits(
 
     Args:
         query: The query's tree.
-        operators: Its operator tree, of which only the forms are used.
+        operators: Its operator tree.
         hits: Trees of the hits.
-        theirs: Their operator trees, likewise.
-        parts: Whether to list matching parts; otherwise only the relation is found.
+        theirs: Their operator trees.
+        parts: Whether to list matching parts; otherwise only the relation is found. Then trees are not parsed again.
     """
     same = (theirs.formula_forms == operators.formula_forms[0]).tolist()
     forms = [[kind for kind, is_same in zip(FORM_KINDS, row, strict=True) if is_same] for row in same]
@@ -62,8 +62,10 @@ def explain_hits(
     for some, _ in iter_blocks(offsets, _NODES_PER_CALL):
         check_cancelled()
         trees = hits[some]
-        payload = encode_nodes([query, *trees]) | {"forms": forms[some], "complete": parts}
+        payload = encode_nodes([query, *trees]) | {"forms": forms[some]}
         payload["signs"] = [_read_sign(text) for text in payload["texts"]]
+        if not parts:
+            payload["operators"] = encode_operators(operators, slice(0, 1)), encode_operators(theirs, some)
         try:
             with borrow_parser() as parser:
                 answers = orjson.loads(str(parser.call("explainHits", orjson.dumps(payload))))
@@ -83,8 +85,9 @@ def _read_answer(nodes: NodeColumns, answer: dict[str, Any]) -> Explanation:
     relation = answer["relation"]
     if "pairings" not in answer:
         return Explanation(relation)
-    pairings = tuple(Pairing(ours, theirs, float(similarity)) for ours, theirs, similarity in answer["pairings"])
-    classes = {theirs: _SHADES[int(similarity * 4)] for _, theirs, similarity in answer["pairings"]}
+    numbers = answer["pairings"]
+    pairings = tuple(map(Pairing, numbers[::3], numbers[1::3], map(float, numbers[2::3])))
+    classes = {pair.hit_node: _SHADES[int(pair.similarity * 4)] for pair in pairings}
     marked, renaming = to_mathml(nodes, classes=classes), tuple((ours, theirs) for ours, theirs in answer["renaming"])
     bindings = tuple((name, to_mathml(nodes, display=False, roots=found)) for name, found in answer["bindings"])
     return Explanation(relation, pairings, renaming, bindings, marked, tuple(answer["changes"]))
