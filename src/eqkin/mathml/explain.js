@@ -20,33 +20,35 @@ const WILDCARD_NAME = /^\?[\p{L}\p{N}_]+$/u;
 const nameTag = (tag) => SCRIPT_NAMES[tag] ?? tag;
 const haveSameRole = (tag, other) => nameTag(tag) === nameTag(other) || (DISSOLVED_TAGS.has(tag) && DISSOLVED_TAGS.has(other));
 
-// A presentation tree: its nodes, breadth first, the visible leaves below each of them in reading order, and the operator
-// tree that is parsed from it, unless it is given.
+// A presentation tree: columns of its nodes, breadth first, the visible leaves below each of them in reading order, and its
+// operator tree, which is parsed if it is not given.
 class Presentation {
-  constructor(forest, start, size, tree) {
-    const parser = forest.openTree(start, size), end = start + size;
+  constructor({ tags, attributes, texts, counts, labels, depths }) {
+    const size = tags.length;
     this.size = size;
-    this.tags = forest.tag.slice(start, end);
-    this.meanings = forest.meaning.slice(start, end);
-    this.counts = forest.count.subarray(start, end);
-    this.first = forest.first.subarray(start, end); // child, counted in the forest
-    this.offset = start;
+    this.tag = tags;
+    this.meaning = texts.map(findMeaning);
+    this.count = counts; // of children
+    this.first = new Array(size); // child
+    for (let node = 0, next = 1; node < size; next += counts[node++]) this.first[node] = next;
     this.leaves = [];
     this.signs = []; // of the leaves
     this.starts = new Array(size); // the first leaf of each node, and the one after its last
     this.ends = new Array(size);
     this.readLeaves(0);
-    this.tree = tree ?? listNodes(parseTree(parser, true), start);
+    this.type = labels ? null : tags.map((tag, node) => findType(tag) | (counts[node] ? 0 : LEAF));
+    this.attributes = labels ? null : attributes.map(findAttributes);
+    this.tree = labels ? new OperatorTree(labels, depths) : listNodes(parseTree(new OperatorParser(this, 0, size), true));
     this.extentStarts = []; // see `findExtents`
     this.extentEnds = [];
     this.nameLeaves = null;
   }
 
   readLeaves(node) {
-    const count = this.counts[node], { shown } = this.meanings[node];
+    const count = this.count[node], { shown } = this.meaning[node];
     this.starts[node] = this.leaves.length;
-    if (count) for (let child = this.firstChild(node), end = child + count; child < end; child++) this.readLeaves(child);
-    else if (shown && this.tags[node] !== "mspace") {
+    if (count) for (let child = this.first[node], end = child + count; child < end; child++) this.readLeaves(child);
+    else if (shown && this.tag[node] !== "mspace") {
       const leaf = this.leaves.length;
       this.leaves[leaf] = node;
       this.signs[leaf] = shown;
@@ -54,29 +56,25 @@ class Presentation {
     this.ends[node] = this.leaves.length;
   }
 
-  firstChild(node) {
-    return this.first[node] - this.offset;
-  }
-
   // What the formula shows, without spaces and styles.
   listShown(node = 0, shown = []) {
-    const count = this.counts[node], isShown = count && !DISSOLVED_TAGS.has(this.tags[node]);
-    if (isShown) shown.push(nameTag(this.tags[node]) + "(");
-    for (let child = this.firstChild(node), end = child + count; child < end; child++) this.listShown(child, shown);
+    const count = this.count[node], isShown = count && !DISSOLVED_TAGS.has(this.tag[node]);
+    if (isShown) shown.push(nameTag(this.tag[node]) + "(");
+    for (let child = this.first[node], end = child + count; child < end; child++) this.listShown(child, shown);
     if (isShown) shown.push(")");
     else if (this.starts[node] < this.ends[node] && !count) shown.push(this.signs[this.starts[node]]);
     return shown;
   }
 
   listWildcards() {
-    const names = this.leaves.filter((leaf) => this.tags[leaf] === "mi").map((leaf) => this.meanings[leaf].raw);
+    const names = this.leaves.filter((leaf) => this.tag[leaf] === "mi").map((leaf) => this.meaning[leaf].raw);
     return [...new Set(names)].filter((name) => WILDCARD_NAME.test(name));
   }
 
   // The presentation node of a node of the operator tree.
   findNode(node) {
     const { origins, scripts, size } = this.tree, origin = origins[node];
-    return node < size || this.counts[origin] < 2 ? origin : this.firstChild(origin) + scripts[node - size];
+    return node < size || this.count[origin] < 2 ? origin : this.first[origin] + scripts[node - size];
   }
 
   // The first leaf of the presentation node of a node of the operator tree, and the one after its last.
@@ -85,7 +83,7 @@ class Presentation {
   }
   findEnd(node) {
     const origin = this.findNode(node);
-    if (this.counts[origin] > 1 && TERNARY_TAGS.has(this.tags[origin]) && this.tree.isLeaf(node)) return this.ends[this.firstChild(origin) + 1]; // a name with an index: without the exponent
+    if (this.count[origin] > 1 && TERNARY_TAGS.has(this.tag[origin]) && this.tree.isLeaf(node)) return this.ends[this.first[origin] + 1]; // a name with an index: without the exponent
     return this.ends[origin];
   }
 
@@ -108,7 +106,7 @@ class Presentation {
         end = Math.max(end, extentEnds[child]);
       }
       if (from < to) {
-        let isGroup = GROUP_TAGS.has(this.tags[this.findNode(node)]);
+        let isGroup = GROUP_TAGS.has(this.tag[this.findNode(node)]);
         if (isGroup && OPENING_SIGNS.has(signs[from])) isGroup = end > 0 && (from !== start - 1 || to !== end + 1);
         if (!isGroup) {
           start = Math.min(start, from);
@@ -129,7 +127,7 @@ class Presentation {
 
   // Whether a leaf of the operator tree is written, not implied as the exponent 1/2 of a root is.
   isWritten(node) {
-    return !this.tree.isLeaf(node) || !this.counts[this.findNode(node)] || COMPOSED_SIGN.test(this.tree.labels[node]);
+    return !this.tree.isLeaf(node) || !this.count[this.findNode(node)] || COMPOSED_SIGN.test(this.tree.labels[node]);
   }
 
   // Which leaves are names, numbers and other operands, not signs.
@@ -149,12 +147,12 @@ class Presentation {
     let isInside = start < end;
     for (let leaf = start; leaf < end && isInside; leaf++) isInside = leaves.has(leaf);
     if (isInside) found.push(node);
-    else if (start < end) for (let child = this.firstChild(node), last = child + this.counts[node]; child < last; child++) this.listMaximalNodes(leaves, child, found);
+    else if (start < end) for (let child = this.first[node], last = child + this.count[node]; child < last; child++) this.listMaximalNodes(leaves, child, found);
     return found;
   }
 
-  isSameAs({ tags, meanings, counts }) {
-    return tags.length === this.tags.length && tags.every((tag, node) => tag === this.tags[node] && meanings[node] === this.meanings[node] && counts[node] === this.counts[node]);
+  isSameAs({ size, tag, meaning, count }) {
+    return size === this.size && tag.every((name, node) => name === this.tag[node] && meaning[node] === this.meaning[node] && count[node] === this.count[node]);
   }
 }
 
@@ -267,7 +265,7 @@ class PartPairs {
   // All pairs of matching presentation nodes with their similarities, one after the other, in the order of the query's nodes.
   listPairings() {
     const { query, hit, match } = this, ours = query.tree, theirs = hit.tree;
-    if (!ours.isOpen[0] && query.isSameAs(hit)) return query.tags.flatMap((_, node) => [node, node, SAME_SIMILARITY]);
+    if (!ours.isOpen[0] && query.isSameAs(hit)) return query.tag.flatMap((_, node) => [node, node, SAME_SIMILARITY]);
     const inner = [], bound = new Map(); // wildcards and the leaves they match
     for (const pair of match.pairs) {
       const node = pair[0], there = pair[1];
@@ -299,7 +297,7 @@ class PartPairs {
     for (let [start, end] of nodes.map((node) => [hit.extentStarts[node], hit.extentEnds[node]]).sort((a, b) => a[0] - b[0] || a[1] - b[1])) {
       while (leaves.size && start && !leaves.has(start - 1)) {
         const before = hit.leaves[start - 1];
-        if (hit.tags[before] !== "mo" && hit.meanings[before].raw !== "/") break;
+        if (hit.tag[before] !== "mo" && hit.meaning[before].raw !== "/") break;
         start--;
       }
       for (; start < end; start++) leaves.add(start);
@@ -367,7 +365,7 @@ class PartPairs {
     const { query, hit, partnerStarts, partnerEnds } = this, covered = new Array(hit.leaves.length).fill(-1); // the last node whose leaves match each
     for (let node = 0; node < query.size; node++) {
       const start = query.starts[node], end = query.ends[node];
-      if (!query.counts[node] || start === end || this.pairings[node] !== null) continue;
+      if (!query.count[node] || start === end || this.pairings[node] !== null) continue;
       let leaf = start, first = hit.leaves.length, last = 0, total = 0, size = 0;
       for (; leaf < end && partnerStarts[leaf] >= 0; leaf++) {
         first = Math.min(first, partnerStarts[leaf]);
@@ -379,29 +377,27 @@ class PartPairs {
         }
       }
       if (leaf < end || size < last - first) continue;
-      const other = this.findInnerNode(query.tags[node], first, last);
+      const other = this.findInnerNode(query.tag[node], first, last);
       if (other >= 0) this.add(node, other, total / (end - start));
     }
   }
 
   // A node of the hit that is not used yet, with these leaves and the role of a tag.
   findInnerNode(tag, first, last) {
-    const { used, hit } = this, { counts, starts, ends, tags } = hit;
+    const { used, hit } = this, { count, starts, ends, tag: tags } = hit;
     for (let node = 0; node < hit.size; node++)
-      if (starts[node] === first && ends[node] === last && counts[node] && !used[node] && haveSameRole(tag, tags[node])) return node;
+      if (starts[node] === first && ends[node] === last && count[node] && !used[node] && haveSameRole(tag, tags[node])) return node;
     return -1;
   }
 }
 
-// Explanations of hits, as JSON. The batch has the query and then the hits; `signs` is what leaves with each of the texts
-// show, "" for nothing. If operator trees are given, of the query and of the hits, only relations are found.
+// Explanations of hits, as JSON. `signs` is what leaves with some texts show, if it is not the text. If the operator trees
+// of the hits are given, only relations are found.
 function explainHits(json) {
-  const { signs, forms, operators, ...batch } = JSON.parse(json), forest = new PresentationForest(batch);
+  const { query, hits, forms, signs } = JSON.parse(json), isComplete = !hits.some(({ labels }) => labels);
+  forgetSymbols();
   forgetParts();
-  signs.forEach((sign, text) => { forest.tables.meanings[text].shown = sign; });
-  let end = 0;
-  const trees = operators?.flatMap((columns) => readTrees(columns));
-  const [query, ...hits] = batch.sizes.map((size, at) => new Presentation(forest, (end += size) - size, size, trees?.[at]));
-  const explainer = new Explainer(query);
-  return JSON.stringify(hits.map((hit, at) => explainer.explain(hit, forms[at], !trees)));
+  for (const text in signs) findMeaning(text).shown = signs[text];
+  const explainer = new Explainer(new Presentation(query));
+  return JSON.stringify(hits.map((hit, at) => explainer.explain(new Presentation(hit), forms[at], isComplete)));
 }

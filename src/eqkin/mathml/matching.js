@@ -211,14 +211,14 @@ class OperatorTree {
   }
 }
 
-// The tree of a node that was parsed, with the presentation nodes, counted from the first one.
-function listNodes(root, first) {
+// The tree of a node that was parsed, with the presentation nodes.
+function listNodes(root) {
   const labels = [], depths = [], origins = [];
   const add = (node, depth) => {
     const number = labels.length;
     labels[number] = node.kind.name;
     depths[number] = depth;
-    origins[number] = Math.max(node.at - first, 0);
+    origins[number] = Math.max(node.at, 0);
     for (let k = 0; k < node.children.length; k++) add(node.children[k], depth + 1);
   };
   add(root, 0);
@@ -635,27 +635,19 @@ class TreeAligner {
 // Labels that match others, too: a product may be an application, an index or an accent may be part of a name.
 const FLEXIBLE_LABELS = words("app * any idx hat tilde check breve");
 
-// Operator trees from the labels and depths of their nodes, as `encode_operators` makes them; null for those without a
-// label that is needed. A label may have several numbers.
-function readTrees({ labels, sizes, nodes }, needed = []) {
-  let end = 0;
-  return sizes.map((size) => {
-    const read = (from) => Array.from({ length: size }, (_, k) => nodes.charCodeAt(from + k) - CODE_OFFSET), start = end;
-    const theirs = read(start).map((number) => labels[number]);
-    end += size;
-    return needed.every((label) => theirs.includes(label)) ? new OperatorTree(theirs, read(nodes.length / 2 + start)) : null;
-  });
-}
-
 // How a pattern matches trees: a digit for each, 2 if it matches the whole tree, 1 a part of it, 0 neither.
 function matchPattern(json) {
-  const { pattern, trees, limit } = JSON.parse(json);
+  const { pattern, labels, sizes, nodes, limit } = JSON.parse(json), total = nodes.length / 2;
   forgetParts();
-  const [ours] = readTrees(pattern), needed = [...new Set(ours.labels)].filter((label) => !FLEXIBLE_LABELS.has(label) && !/^[vn]:/.test(label));
-  let found = "";
-  for (const tree of readTrees(trees, needed)) {
-    const match = tree === null ? null : matchTrees(ours, tree, { limit });
+  const ours = new OperatorTree(pattern.labels, pattern.depths);
+  const needed = [...new Set(ours.labels)].filter((label) => !FLEXIBLE_LABELS.has(label) && !/^[vn]:/.test(label));
+  let start = 0, found = "";
+  for (const size of sizes) {
+    const read = (from) => Array.from({ length: size }, (_, k) => nodes.charCodeAt(from + k) - CODE_OFFSET);
+    const theirs = read(start).map((number) => labels[number]); // a label may have several numbers
+    const match = needed.every((label) => theirs.includes(label)) ? matchTrees(ours, new OperatorTree(theirs, read(total + start)), { limit }) : null;
     found += match === null ? 0 : match.whole ? 2 : 1;
+    start += size;
   }
   return found;
 }

@@ -12,7 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
@@ -23,7 +23,6 @@ from py_mini_racer import MiniRacer
 from eqkin.limits import LIMITS
 from eqkin.mathml.converter import LIMIT_ERRORS, PARSER_SCRIPTS, load_scripts, start_engine
 from eqkin.trees.forest import Forest
-from eqkin.trees.mathml import NodeColumns
 from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
 _BATCH_NODES = 40_000  # of presentation trees parsed in one call
@@ -119,32 +118,6 @@ def encode_trees(forest: Forest, **settings: object) -> bytes:
         "nodes": encode_columns([forest.tag, forest.attribute, forest.text, forest.n_children]),
     }
     return orjson.dumps(batch)
-
-
-def encode_nodes(trees: Sequence[NodeColumns]) -> dict[str, Any]:
-    """Return trees as `encode_trees` does, but not yet as JSON."""
-    strings, columns = {}, []
-    for name in ("tags", "attributes", "texts"):
-        column = list(chain.from_iterable(getattr(tree, name) for tree in trees))
-        numbers = {value: chr(number) for number, value in enumerate(dict.fromkeys(column), _CODE_OFFSET)}
-        strings[name] = list(numbers)
-        columns.append("".join(map(numbers.__getitem__, column)))
-    counts = np.array(list(chain.from_iterable(tree.counts for tree in trees)))
-    nodes = "".join([*columns, encode_columns([counts])])
-    return {**strings, "sizes": [len(tree.tags) for tree in trees], "nodes": nodes}
-
-
-def encode_operators(operators: OperatorForest, trees: slice) -> dict[str, Any]:
-    """Return consecutive operator trees for `readTrees` in `matching.js`, not yet as JSON."""
-    offsets = operators.offsets[trees.start : trees.stop + 1]
-    nodes = slice(int(offsets[0]), int(offsets[-1]))
-    used, label = np.unique(operators.label[nodes], return_inverse=True)
-    labels = [operators.labels[number] for number in used.tolist()]
-    return {
-        "labels": labels,
-        "sizes": np.diff(offsets).tolist(),
-        "nodes": encode_columns([label, operators.depth[nodes]]),
-    }
 
 
 def encode_columns(columns: Sequence[npt.NDArray[Any]]) -> str:

@@ -276,7 +276,7 @@ class TextMeaning {
     this.inName = this.compact.replace(VARIANT_LETTERS, (letter) => LETTER_NAMES.get(letter)); // in the name of a variable
     this.isInvisible = text === "\u2061";
     this.isTensorIndex = TENSOR_INDICES.test(text);
-    this.shown = ""; // see `explainHits`
+    this.shown = raw; // see `explainHits`
   }
 }
 const meanings = new Map();

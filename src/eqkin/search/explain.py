@@ -8,22 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
-import numpy as np
 import orjson
 
 from eqkin.limits import check_cancelled
 from eqkin.mathml.converter import LIMIT_ERRORS
-from eqkin.mathml.operators import borrow_parser, encode_nodes, encode_operators
+from eqkin.mathml.operators import borrow_parser
 from eqkin.search.results import Pairing
-from eqkin.trees.forest import iter_blocks
 from eqkin.trees.mathml import NodeColumns, to_mathml
 from eqkin.trees.normal import is_silent, normalise_text
-from eqkin.trees.operators import FORM_KINDS, OperatorForest, accumulate
+from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
 _SHADES = [f"kin kin-{shade}" for shade in (1, 1, 1, 2, 3)]  # classes on a page, by quarters of similarity
-_NODES_PER_CALL = 5_000  # of hits
+_HITS_PER_CALL = 50
 
 
 @dataclass(frozen=True)
@@ -58,14 +57,15 @@ def explain_hits(
     same = (theirs.formula_forms == operators.formula_forms[0]).tolist()
     forms = [[kind for kind, is_same in zip(FORM_KINDS, row, strict=True) if is_same] for row in same]
     explanations: list[Explanation] = []
-    offsets = accumulate(np.array([len(tree.tags) for tree in hits]))
-    for some, _ in iter_blocks(offsets, _NODES_PER_CALL):
+    asked = _describe_tree(query, operators, 0, parts)
+    for start in range(0, len(hits), _HITS_PER_CALL):
         check_cancelled()
+        some = slice(start, start + _HITS_PER_CALL)
         trees = hits[some]
-        payload = encode_nodes([query, *trees]) | {"forms": forms[some]}
-        payload["signs"] = [_read_sign(text) for text in payload["texts"]]
-        if not parts:
-            payload["operators"] = encode_operators(operators, slice(0, 1)), encode_operators(theirs, some)
+        described = [_describe_tree(tree, theirs, at, parts) for at, tree in enumerate(trees, start)]
+        texts = set(chain(query.texts, *(tree.texts for tree in trees)))
+        signs = {text: sign for text in texts if (sign := _read_sign(text)) != text}
+        payload = {"query": asked, "hits": described, "forms": forms[some], "signs": signs}
         try:
             with borrow_parser() as parser:
                 answers = orjson.loads(str(parser.call("explainHits", orjson.dumps(payload))))
@@ -73,6 +73,16 @@ def explain_hits(
         except LIMIT_ERRORS:  # a list of hits is worth more than the reasons for some
             explanations += [Explanation()] * len(trees)
     return explanations
+
+
+def _describe_tree(nodes: NodeColumns, operators: OperatorForest, tree: int, parts: bool) -> dict[str, object]:
+    """Return a tree for `explain.js`, which parses it, or with its operator tree if no parts are wanted."""
+    described: dict[str, object] = {"tags": nodes.tags, "texts": nodes.texts, "counts": nodes.counts}
+    if parts:
+        return described | {"attributes": nodes.attributes}
+    inside = slice(int(operators.offsets[tree]), int(operators.offsets[tree + 1]))
+    labels = [operators.labels[number] for number in operators.label[inside].tolist()]
+    return described | {"labels": labels, "depths": operators.depth[inside].tolist()}
 
 
 @lru_cache(10_000)

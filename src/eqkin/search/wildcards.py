@@ -15,7 +15,7 @@ import orjson
 
 from eqkin.limits import check_cancelled
 from eqkin.mathml.converter import LIMIT_ERRORS
-from eqkin.mathml.operators import borrow_parser, encode_operators
+from eqkin.mathml.operators import borrow_parser, encode_columns
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import iter_blocks
 from eqkin.trees.mathml import Node, list_nodes, to_forest, to_node
@@ -33,14 +33,22 @@ class Pattern:
     """A formula with wildcards, which `mathml/matching.js` matches with others."""
 
     def __init__(self, operators: OperatorForest) -> None:
-        self._tree = encode_operators(operators, slice(0, 1))
+        labels = [operators.labels[number] for number in operators.label.tolist()]
+        self._tree = {"labels": labels, "depths": operators.depth.tolist()}
 
     def match(self, operators: OperatorForest, max_steps: int = _MAX_STEPS) -> npt.NDArray[np.uint8]:
         """Return for each tree 2 if all of it matches, 1 if a part does, 0 if none is found within some steps."""
         found = b""
-        for trees, _ in iter_blocks(operators.offsets, _NODES_PER_CALL):
+        for trees, nodes in iter_blocks(operators.offsets, _NODES_PER_CALL):
             check_cancelled()
-            payload = {"pattern": self._tree, "trees": encode_operators(operators, trees), "limit": max_steps}
+            used, label = np.unique(operators.label[nodes], return_inverse=True)
+            payload = {
+                "pattern": self._tree,
+                "labels": [operators.labels[number] for number in used.tolist()],
+                "sizes": np.diff(operators.offsets[trees.start : trees.stop + 1]).tolist(),
+                "nodes": encode_columns([label, operators.depth[nodes]]),
+                "limit": max_steps,
+            }
             try:
                 with borrow_parser() as parser:
                     found += str(parser.call("matchPattern", orjson.dumps(payload))).encode()
