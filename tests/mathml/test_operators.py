@@ -246,13 +246,10 @@ def test_wildcards_are_parsed_whatever_their_name(parser, name):
 
 
 def check_shape(forest: OperatorForest, presentation) -> None:
-    """Check that arrays describe as many trees as were parsed, and point into them."""
+    """Check that arrays describe as many trees as were parsed."""
     assert len(forest) == len(presentation) == len(forest.unparsed)
     assert (np.diff(forest.offsets) >= 1).all()
     assert len(find_parents(forest.label, forest.depth, forest.offsets, len(forest.labels))) == len(forest.label)
-    for tree, size in enumerate(presentation.sizes.tolist()):
-        nodes = slice(forest.offsets[tree], forest.offsets[tree + 1])
-        assert forest.origin[nodes].max() < size
     assert forest.label.max(initial=-1) < len(forest.labels)
 
 
@@ -430,8 +427,7 @@ def forest(parser, converter):
 def describe(forest):
     """Return everything a forest says, without its numbering of labels."""
     numbers = forest.unparsed, forest.forms, np.diff(forest.form_offsets), forest.depth
-    origins = [forest.get_origin(tree).tolist() for tree in range(len(forest))]
-    return [forest.to_json(tree) for tree in range(len(forest))], origins, [array.tolist() for array in numbers]
+    return [forest.to_json(tree) for tree in range(len(forest))], [array.tolist() for array in numbers]
 
 
 def test_selected_trees_concatenated_are_the_forest(forest):

@@ -21,7 +21,7 @@ def build_outlines(forest: OperatorForest) -> OperatorForest:
         above = further
     none = forest.forms[:0], np.zeros_like(forest.form_offsets)
     offsets = np.searchsorted(node, forest.offsets)
-    return OperatorForest(list(index), label, forest.origin[node], depth, offsets, forest.unparsed, *none)
+    return OperatorForest(list(index), label, depth, offsets, forest.unparsed, *none)
 
 
 def extract_outline_terms(forest: OperatorForest) -> Terms:

@@ -32,8 +32,7 @@ def make_forest(trees: int, labels: int, seed: int = 0) -> OperatorForest:
         sizes.append(len(label) - before)
     offsets = np.cumsum([0, *sizes])
     forms = chance.integers(0, 1 << 32, (2 * trees, len(FORM_KINDS)), dtype=np.uint32)
-    origin, unparsed = chance.integers(0, 4_000, len(label)), chance.integers(0, 2, trees)
-    columns = np.array(label, np.int64), origin, np.array(depth, np.int64), offsets, unparsed
+    columns = np.array(label, np.int64), np.array(depth, np.int64), offsets, chance.integers(0, 2, trees)
     return OperatorForest(LABELS, *columns, forms, 2 * np.arange(trees + 1))
 
 
@@ -43,8 +42,6 @@ def check_same(found: OperatorForest, expected: OperatorForest) -> None:
     ]
     assert np.array_equal(found.depth, expected.depth) and np.array_equal(found.unparsed, expected.unparsed)
     assert np.array_equal(found.forms[:, :3], expected.forms[expected.form_offsets[:-1], :3])
-    for tree in range(len(expected)):
-        assert np.array_equal(found.get_origin(tree), expected.get_origin(tree))
 
 
 @pytest.mark.parametrize("trees, labels", [(0, 3), (1, 3), (16, 300), (100, 7_000), (100, len(LABELS))])
@@ -58,18 +55,14 @@ def test_stored_trees_are_read_as_they_were(trees: int, labels: int) -> None:
     check_same(StoredOperators(pack_operators(stored.read(some))).read(), forest.select(some))
 
 
-@pytest.mark.parametrize(
-    "name", ["names", "nodes", "label_bytes", "label", "prefixes", "shape", "origins", "origin_ends"]
-)
+@pytest.mark.parametrize("name", ["names", "nodes", "label_bytes", "label", "prefixes", "shape"])
 def test_damaged_arrays_raise_value_error(name: str) -> None:
     arrays = pack_operators(make_forest(20, 300))
     for value in (0, 1, 250, 255):
         damaged = StoredOperators(arrays | {name: np.full_like(arrays[name], value)})
         if damaged.is_valid():
             with pytest.raises((ValueError, IndexError)):
-                forest = damaged.read()
-                for tree in range(len(forest)):
-                    forest.get_origin(tree)
+                damaged.read()
                 assert value == 0 and name == "label"  # other labels of the same shape cannot be told apart
                 raise ValueError
 
@@ -92,7 +85,7 @@ def test_random_bytes_never_crash_the_reader() -> None:
 def test_shape_that_ends_more_operators_than_are_open_is_damaged() -> None:
     one = make_forest(1, 3)
     label, depth, offsets = np.array([0, 2]), np.array([0, 1]), np.array([0, 2])  # an operator and its operand
-    forest = replace(one, label=label, depth=depth, offsets=offsets, origin=np.zeros(2, np.int64))
+    forest = replace(one, label=label, depth=depth, offsets=offsets)
     arrays = pack_operators(forest)
     assert StoredOperators(arrays).read().depth.tolist() == [0, 1]
     marks = [

@@ -5,6 +5,8 @@
 
 const CODE_OFFSET = 256; // characters from here on need no escapes in JSON
 
+const knownAttributes = new Map();
+
 class NodeAttributes {
   constructor(lines) {
     for (const line of lines.split("\n")) {
@@ -19,6 +21,12 @@ class NodeAttributes {
   }
 }
 
+function findAttributes(lines) {
+  let attributes = knownAttributes.get(lines);
+  if (attributes === undefined) knownAttributes.set(lines, attributes = new NodeAttributes(lines));
+  return attributes;
+}
+
 // Presentation trees in columns over the nodes of all of them, each tree in breadth-first order.
 class PresentationForest {
   constructor({ tags, attributes, texts, sizes, nodes, offset = CODE_OFFSET }) {
@@ -27,7 +35,7 @@ class PresentationForest {
     this.sizes = sizes;
     this.nodes = nodes;
     this.offset = offset; // of the characters
-    this.tables = { tags, types: tags.map(findType), meanings: texts.map(findMeaning), attributes: attributes.map((lines) => new NodeAttributes(lines)) };
+    this.tables = { tags, types: tags.map(findType), meanings: texts.map(findMeaning), attributes: attributes.map(findAttributes) };
     this.tag = new Array(total);
     this.meaning = new Array(total);
     this.attributes = new Array(total);
@@ -90,45 +98,32 @@ class Column {
   }
 }
 
-// The number of each presentation node in depth-first order. Neighbours in an operator tree were parsed from nodes with
-// similar numbers, so that they take few bytes.
-function rankNodes({ start, end, first, count }) {
-  const ranks = new Uint16Array(end - start), waiting = [start];
-  for (let rank = 0; waiting.length; rank++) {
-    const node = waiting.pop();
-    ranks[node - start] = rank;
-    for (let child = first[node] + count[node] - 1; child >= first[node]; child--) waiting.push(child);
-  }
-  return ranks;
-}
-
-// The answer to a batch. Trees are columns in depth-first order: label, presentation node, depth.
+// The answer to a batch. Trees are columns in depth-first order: label, depth.
 class AnswerWriter {
   constructor() {
     this.labels = [];
     [this.sizes, this.unparsed, this.statements, this.forms] = [0, 1, 2, 3].map(() => new Column(Uint32Array));
-    [this.label, this.origin, this.depth] = [0, 1, 2].map(() => new Column(Uint16Array));
+    [this.label, this.depth] = [0, 1].map(() => new Column(Uint16Array));
   }
 
   addTree(root, parser) {
-    const { start, unparsed } = parser, before = this.label.size, statements = findStatements(root);
-    this.addNode(root, 0, start, rankNodes(parser));
+    const before = this.label.size, statements = findStatements(root);
+    this.addNode(root, 0);
     this.sizes.push(this.label.size - before);
-    this.unparsed.push(unparsed);
+    this.unparsed.push(parser.unparsed);
     this.statements.push(statements.length);
     for (let k = 0; k < statements.length; k++) hashForms(statements[k], k < MAX_WEAK_STATEMENTS, this.forms);
   }
 
-  addNode(node, depth, start, ranks) {
+  addNode(node, depth) {
     const { kind, children } = node;
     if (kind.batch !== this) {
       kind.batch = this;
-      kind.number = this.labels.push(kind.text ? kind.label + ":" + kind.text : kind.label) - 1;
+      kind.number = this.labels.push(kind.name) - 1;
     }
     this.label.push(kind.number);
-    this.origin.push(ranks[Math.max(node.at - start, 0)]);
     this.depth.push(depth);
-    for (let k = 0; k < children.length; k++) this.addNode(children[k], depth + 1, start, ranks);
+    for (let k = 0; k < children.length; k++) this.addNode(children[k], depth + 1);
   }
 
   // For few trees, which are a part of another answer.
@@ -142,7 +137,7 @@ class AnswerWriter {
     const labels = JSON.stringify(this.labels), read = ({ values, size }) => values.subarray(0, size);
     const parts = [
       Uint32Array.of(this.label.size, this.sizes.size, this.forms.size, labels.length), ...[this.sizes, this.unparsed, this.statements, this.forms].map(read),
-      ...[this.label, this.origin, this.depth].map(read), Uint16Array.from({ length: labels.length }, (_, k) => labels.charCodeAt(k)),
+      ...[this.label, this.depth].map(read), Uint16Array.from({ length: labels.length }, (_, k) => labels.charCodeAt(k)),
     ];
     const buffer = new ArrayBuffer(parts.reduce((bytes, part) => bytes + part.byteLength, 0));
     let at = 0;

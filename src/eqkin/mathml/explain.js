@@ -20,101 +20,114 @@ const WILDCARD_NAME = /^\?[\p{L}\p{N}_]+$/u;
 const nameTag = (tag) => SCRIPT_NAMES[tag] ?? tag;
 const haveSameRole = (tag, other) => nameTag(tag) === nameTag(other) || (DISSOLVED_TAGS.has(tag) && DISSOLVED_TAGS.has(other));
 
-// A presentation tree: its nodes, breadth first, the visible leaves below each of them in reading order, and the operator
-// tree that was parsed from it. `signs` is what each leaf shows, "" for nothing.
+// A presentation tree: columns of its nodes, breadth first, the visible leaves below each of them in reading order, and its
+// operator tree, which is parsed if it is not given.
 class Presentation {
-  constructor({ tags, texts, signs, counts, labels, depths, origins }) {
+  constructor({ tags, attributes, texts, counts, labels, depths }) {
     const size = tags.length;
-    this.tags = tags;
-    this.texts = texts;
-    this.counts = counts;
+    this.size = size;
+    this.tag = tags;
+    this.meaning = texts.map(findMeaning);
+    this.count = counts; // of children
     this.first = new Array(size); // child
     for (let node = 0, next = 1; node < size; next += counts[node++]) this.first[node] = next;
-    this.order = []; // nodes, depth first
     this.leaves = [];
     this.signs = []; // of the leaves
     this.starts = new Array(size); // the first leaf of each node, and the one after its last
     this.ends = new Array(size);
-    this.shown = []; // what the formula shows, without spaces and styles
-    this.wildcards = [];
-    this.readLeaves(0, signs);
-    this.depths = [0]; // brackets that are open before each leaf, and after the last
-    for (const sign of this.signs) this.depths.push(lastOf(this.depths) + OPENING_SIGNS.has(sign) - CLOSING_SIGNS.has(sign));
-    this.tree = new OperatorTree(labels, depths, origins);
-    this.known = []; // extents
+    this.readLeaves(0);
+    this.type = labels ? null : tags.map((tag, node) => findType(tag) | (counts[node] ? 0 : LEAF));
+    this.attributes = labels ? null : attributes.map(findAttributes);
+    this.tree = labels ? new OperatorTree(labels, depths) : listNodes(parseTree(new OperatorParser(this, 0, size), true));
+    this.extentStarts = []; // see `findExtents`
+    this.extentEnds = [];
     this.nameLeaves = null;
   }
 
-  readLeaves(node, signs) {
-    const { tags, texts, counts, first } = this;
-    this.order.push(node);
+  readLeaves(node) {
+    const count = this.count[node], { shown } = this.meaning[node];
     this.starts[node] = this.leaves.length;
-    if (tags[node] === "mi" && texts[node][0] === "?" && WILDCARD_NAME.test(texts[node]) && !this.wildcards.includes(texts[node])) this.wildcards.push(texts[node]);
-    if (counts[node]) {
-      const isShown = !DISSOLVED_TAGS.has(tags[node]);
-      if (isShown) this.shown.push(nameTag(tags[node]) + "(");
-      for (let child = first[node], end = child + counts[node]; child < end; child++) this.readLeaves(child, signs);
-      if (isShown) this.shown.push(")");
-    } else if (signs[node]) {
-      this.leaves.push(node);
-      this.signs.push(signs[node]);
-      this.shown.push(signs[node]);
+    if (count) for (let child = this.first[node], end = child + count; child < end; child++) this.readLeaves(child);
+    else if (shown && this.tag[node] !== "mspace") {
+      const leaf = this.leaves.length;
+      this.leaves[leaf] = node;
+      this.signs[leaf] = shown;
     }
     this.ends[node] = this.leaves.length;
   }
 
+  // What the formula shows, without spaces and styles.
+  listShown(node = 0, shown = []) {
+    const count = this.count[node], isShown = count && !DISSOLVED_TAGS.has(this.tag[node]);
+    if (isShown) shown.push(nameTag(this.tag[node]) + "(");
+    for (let child = this.first[node], end = child + count; child < end; child++) this.listShown(child, shown);
+    if (isShown) shown.push(")");
+    else if (this.starts[node] < this.ends[node] && !count) shown.push(this.signs[this.starts[node]]);
+    return shown;
+  }
+
+  listWildcards() {
+    const names = this.leaves.filter((leaf) => this.tag[leaf] === "mi").map((leaf) => this.meaning[leaf].raw);
+    return [...new Set(names)].filter((name) => WILDCARD_NAME.test(name));
+  }
+
   // The presentation node of a node of the operator tree.
   findNode(node) {
-    const origin = this.order[Math.min(this.tree.origins[node], this.tags.length - 1)], script = this.tree.scripts.get(node);
-    return script !== undefined && this.counts[origin] > 1 ? this.first[origin] + script : origin;
+    const { origins, scripts, size } = this.tree, origin = origins[node];
+    return node < size || this.count[origin] < 2 ? origin : this.first[origin] + scripts[node - size];
   }
 
-  // The leaves of the presentation node of a node of the operator tree.
-  spanOf(node) {
-    const origin = this.findNode(node), first = this.first[origin];
-    if (this.counts[origin] > 1 && TERNARY_TAGS.has(this.tags[origin]) && this.tree.isLeaf(node)) return [this.starts[first], this.ends[first + 1]]; // a name with an index: without the exponent
-    return [this.starts[origin], this.ends[origin]];
+  // The first leaf of the presentation node of a node of the operator tree, and the one after its last.
+  findStart(node) {
+    return this.starts[this.findNode(node)];
+  }
+  findEnd(node) {
+    const origin = this.findNode(node);
+    if (this.count[origin] > 1 && TERNARY_TAGS.has(this.tag[origin]) && this.tree.isLeaf(node)) return this.ends[this.first[origin] + 1]; // a name with an index: without the exponent
+    return this.ends[origin];
   }
 
-  // The leaves from the first to the last of each node of the operator tree; [0, 0] if it has none.
-  get extents() {
-    const { tree, known, signs } = this, before = known.length; // matching may have added nodes since, none of them below others
-    for (let node = tree.labels.length - 1; node >= before; node--) {
-      const [from, to] = this.spanOf(node);
-      let start = Infinity, end = 0;
-      for (const child of tree.children[node]) {
-        const [first, last] = known[child];
-        if (first >= last) continue;
-        start = Math.min(start, first);
-        end = Math.max(end, last);
+  // Find the leaves from the first to the last of each node of the operator tree; 0 and 0 if it has none.
+  findExtents() {
+    const { tree, signs, extentStarts, extentEnds } = this, before = extentEnds.length, depths = [0]; // brackets that are open before each leaf, and after the last
+    if (before === tree.labels.length) return;
+    for (let leaf = 0; leaf < signs.length; leaf++) depths[leaf + 1] = depths[leaf] + (OPENING_SIGNS.has(signs[leaf]) ? 1 : 0) - (CLOSING_SIGNS.has(signs[leaf]) ? 1 : 0);
+    for (let node = before; node < tree.labels.length; node++) {
+      extentStarts[node] = 0;
+      extentEnds[node] = 0;
+    }
+    for (let node = tree.labels.length - 1; node >= before; node--) { // matching may have added nodes since, none of them below others
+      const from = this.findStart(node), to = this.findEnd(node), children = tree.children[node];
+      let start = signs.length, end = 0;
+      for (let k = 0; k < children.length; k++) {
+        const child = children[k];
+        if (extentStarts[child] >= extentEnds[child]) continue;
+        start = Math.min(start, extentStarts[child]);
+        end = Math.max(end, extentEnds[child]);
       }
       if (from < to) {
-        let isGroup = GROUP_TAGS.has(this.tags[this.findNode(node)]);
+        let isGroup = GROUP_TAGS.has(this.tag[this.findNode(node)]);
         if (isGroup && OPENING_SIGNS.has(signs[from])) isGroup = end > 0 && (from !== start - 1 || to !== end + 1);
         if (!isGroup) {
           start = Math.min(start, from);
           end = Math.max(end, to);
         }
       }
-      if (end && from === start && to === start + 1 && BARS.has(signs[start])) {
+      if (!end) continue;
+      if (from === start && to === start + 1 && BARS.has(signs[start])) {
         const bar = signs.indexOf(signs[start], end);
         end = bar < 0 ? end : bar + 1;
       }
-      known[node] = end ? this.balance(start, end) : [0, 0];
+      let closed = end; // to the brackets that close those opened among the leaves
+      while (closed < depths.length && depths[closed] > depths[start]) closed++;
+      extentStarts[node] = start;
+      extentEnds[node] = closed < depths.length ? closed : end;
     }
-    return known;
-  }
-
-  // Extend leaves to the brackets that close those opened among them.
-  balance(start, end) {
-    const { depths } = this;
-    for (let leaf = end; leaf < depths.length; leaf++) if (depths[leaf] <= depths[start]) return [start, leaf];
-    return [start, end];
   }
 
   // Whether a leaf of the operator tree is written, not implied as the exponent 1/2 of a root is.
   isWritten(node) {
-    return !this.tree.isLeaf(node) || !this.counts[this.findNode(node)] || COMPOSED_SIGN.test(this.tree.labels[node]);
+    return !this.tree.isLeaf(node) || !this.count[this.findNode(node)] || COMPOSED_SIGN.test(this.tree.labels[node]);
   }
 
   // Which leaves are names, numbers and other operands, not signs.
@@ -123,8 +136,7 @@ class Presentation {
     this.nameLeaves = new Uint8Array(this.leaves.length);
     for (let node = 0; node < this.tree.labels.length; node++) {
       if (!this.tree.isLeaf(node) || !this.isWritten(node)) continue;
-      const [start, end] = this.spanOf(node);
-      this.nameLeaves.fill(1, start, end);
+      this.nameLeaves.fill(1, this.findStart(node), this.findEnd(node));
     }
     return this.nameLeaves;
   }
@@ -135,12 +147,12 @@ class Presentation {
     let isInside = start < end;
     for (let leaf = start; leaf < end && isInside; leaf++) isInside = leaves.has(leaf);
     if (isInside) found.push(node);
-    else if (start < end) for (let child = this.first[node]; child < this.first[node] + this.counts[node]; child++) this.listMaximalNodes(leaves, child, found);
+    else if (start < end) for (let child = this.first[node], last = child + this.count[node]; child < last; child++) this.listMaximalNodes(leaves, child, found);
     return found;
   }
 
-  isSameAs({ tags, texts, counts }) {
-    return tags.length === this.tags.length && tags.every((tag, node) => tag === this.tags[node] && texts[node] === this.texts[node] && counts[node] === this.counts[node]);
+  isSameAs({ size, tag, meaning, count }) {
+    return size === this.size && tag.every((name, node) => name === this.tag[node] && meaning[node] === this.meaning[node] && count[node] === this.count[node]);
   }
 }
 
@@ -148,29 +160,34 @@ class Presentation {
 class Explainer {
   constructor(query) {
     this.query = query;
-    this.shown = [...query.shown];
-    while (this.shown.length > 1 && FINAL_PUNCTUATION.has(lastOf(this.shown))) this.shown.pop();
+    this.wildcards = query.listWildcards();
+    this.shown = query.listShown();
+    this.signs = query.signs.slice();
+    while (this.shown.length > 1 && FINAL_PUNCTUATION.has(lastOf(this.shown))) {
+      this.shown.pop();
+      this.signs.pop();
+    }
   }
 
   // `forms` names the forms that both statements have in common.
   explain(hit, forms, isComplete) {
-    const [relation, found] = this.findRelation(hit, new Set(forms));
+    const [relation, found] = this.findRelation(hit, forms);
     if (!isComplete) return { relation };
     const { query } = this, match = found ?? new TreeAligner(query.tree, hit.tree).align(), explained = new PartPairs(query, hit, match);
     const pairings = explained.listPairings(), changes = relation ? listChanges(query.tree, hit.tree, match) : [];
     if (relation === "rewritten" && !changes.length) changes.push("notation");
-    return { relation, pairings, renaming: listRenaming(query.tree, match), bindings: explained.listBindings(query.wildcards), changes };
+    return { relation, pairings, renaming: listRenaming(query.tree, match), bindings: explained.listBindings(this.wildcards), changes };
   }
 
   // The relation of a hit to the query, and the match that shows it.
-  findRelation({ tree, shown }, forms) {
-    const ours = this.query.tree;
+  findRelation(hit, forms) {
+    const { tree } = hit, ours = this.query.tree;
     let match = matchTrees(ours, tree);
     if (ours.isOpen[0]) return [match === null ? "" : match.whole ? "same" : "contains", match];
-    if (this.shown.every((sign, at) => sign === shown[at]) && shown.slice(this.shown.length).every((sign) => FINAL_PUNCTUATION.has(sign))) return ["same", match];
-    if (match?.whole || forms.has("canonical") || forms.has("weak")) return ["rewritten", match];
+    if (this.isShownBy(hit)) return ["same", match];
+    if (match?.whole || forms.includes("canonical") || forms.includes("weak")) return ["rewritten", match];
     const renamed = matchTrees(ours, tree, { rename: true, part: false });
-    if (renamed !== null || forms.has("renamed")) return ["renamed", renamed];
+    if (renamed !== null || forms.includes("renamed")) return ["renamed", renamed];
     if (match !== null) return ["contains", match];
     for (const [relation, pattern, other, rename] of [["contains", ours, tree, true], ["part of", tree, ours, false], ["part of", tree, ours, true]]) {
       if (!isPartWorthNaming(pattern, rename)) continue;
@@ -179,12 +196,18 @@ class Explainer {
     }
     return ["", null];
   }
+
+  // Whether a hit shows what the query shows, up to punctuation at the end.
+  isShownBy(hit) {
+    if (!this.signs.every((sign, at) => sign === hit.signs[at])) return false;
+    const shown = hit.listShown();
+    return this.shown.every((sign, at) => sign === shown[at]) && shown.slice(this.shown.length).every((sign) => FINAL_PUNCTUATION.has(sign));
+  }
 }
 
 // Whether it says something that a tree occurs in another: a letter occurs in most of them.
 function isPartWorthNaming(tree, rename) {
-  const operators = tree.children.reduce((count, { length }) => count + (length > 0), 0);
-  return rename ? operators >= MIN_RENAMED_OPERATORS : operators > 0 && tree.size >= MIN_PART_NODES;
+  return rename ? tree.operators >= MIN_RENAMED_OPERATORS : tree.operators > 0 && tree.size >= MIN_PART_NODES;
 }
 
 function invertMatch({ pairs, renaming }) {
@@ -230,32 +253,36 @@ class PartPairs {
     this.query = query;
     this.hit = hit;
     this.match = match;
-    this.pairings = new Array(query.tags.length).fill(null); // lists of [node, node of the hit, similarity], by node
-    this.partner = new Array(query.leaves.length).fill(null); // of each leaf of the query: the first leaf of the hit, the one after the last, similarity
-    this.used = new Uint8Array(hit.tags.length); // nodes of the hit
-    this.extents = query.extents;
-    this.extentsThere = hit.extents;
+    this.pairings = new Array(query.size).fill(null); // node, node of the hit, similarity; a wildcard has several of them
+    this.partnerStarts = new Array(query.leaves.length).fill(-1); // of each leaf of the query: the first leaf of the hit, if any
+    this.partnerEnds = new Array(query.leaves.length).fill(-1); // the leaf after the last
+    this.similarities = new Array(query.leaves.length).fill(0);
+    this.used = new Uint8Array(hit.size); // nodes of the hit
+    query.findExtents();
+    hit.findExtents();
   }
 
-  // All pairs of matching presentation nodes, in the order of the query's nodes.
+  // All pairs of matching presentation nodes with their similarities, one after the other, in the order of the query's nodes.
   listPairings() {
     const { query, hit, match } = this, ours = query.tree, theirs = hit.tree;
-    if (!ours.isOpen[0] && query.isSameAs(hit)) return query.tags.map((_, node) => [node, node, SAME_SIMILARITY]);
+    if (!ours.isOpen[0] && query.isSameAs(hit)) return query.tag.flatMap((_, node) => [node, node, SAME_SIMILARITY]);
     const inner = [], bound = new Map(); // wildcards and the leaves they match
     for (const pair of match.pairs) {
-      const [node, there] = pair;
+      const node = pair[0], there = pair[1];
       if (match.bindings.size && ours.wildcardAt(node)) {
         if (!bound.has(node)) bound.set(node, new Set());
-        for (let [leaf, end] = this.extentsThere[there]; leaf < end; leaf++) bound.get(node).add(leaf);
+        for (let leaf = hit.extentStarts[there]; leaf < hit.extentEnds[there]; leaf++) bound.get(node).add(leaf);
       } else if (!ours.isLeaf(node) && !theirs.isLeaf(there)) inner.push(pair);
-      else if (query.isWritten(node) && hit.isWritten(there)) this.pairNames(query.spanOf(node), hit.spanOf(there), ours.named[node] === theirs.named[there]);
+      else if (query.isWritten(node) && hit.isWritten(there)) this.pairNames(query.findStart(node), query.findEnd(node), hit.findStart(there), hit.findEnd(there), ours.named[node] === theirs.named[there]);
     }
     for (const [node, leaves] of bound) this.pairWildcard(node, leaves);
-    const extent = ([node]) => this.extents[node][1] - this.extents[node][0];
-    inner.sort((a, b) => extent(a) - extent(b) || a[0] - b[0] || a[1] - b[1]);
-    for (const [node, there] of inner) this.pairSigns(this.extents[node], this.extentsThere[there]); // small parts first
+    const { extentStarts, extentEnds } = query, extent = (node) => extentEnds[node] - extentStarts[node];
+    inner.sort((a, b) => extent(a[0]) - extent(b[0]) || a[0] - b[0] || a[1] - b[1]);
+    for (const pair of inner) this.pairSigns(pair[0], pair[1]); // small parts first
     this.pairInnerNodes();
-    return this.pairings.flatMap((found) => found ?? []);
+    const found = [];
+    for (const numbers of this.pairings) if (numbers !== null) for (let k = 0; k < numbers.length; k++) found[found.length] = numbers[k];
+    return found;
   }
 
   // The nodes of the hit that each wildcard matches, without those below them.
@@ -267,10 +294,10 @@ class PartPairs {
   // The leaves of operands, with the signs before all but the first.
   listLeaves(nodes) {
     const leaves = new Set(), { hit } = this;
-    for (let [start, end] of nodes.map((node) => this.extentsThere[node]).sort((a, b) => a[0] - b[0] || a[1] - b[1])) {
+    for (let [start, end] of nodes.map((node) => [hit.extentStarts[node], hit.extentEnds[node]]).sort((a, b) => a[0] - b[0] || a[1] - b[1])) {
       while (leaves.size && start && !leaves.has(start - 1)) {
         const before = hit.leaves[start - 1];
-        if (hit.tags[before] !== "mo" && hit.texts[before] !== "/") break;
+        if (hit.tag[before] !== "mo" && hit.meaning[before].raw !== "/") break;
         start--;
       }
       for (; start < end; start++) leaves.add(start);
@@ -280,86 +307,97 @@ class PartPairs {
 
   add(ours, theirs, similarity) {
     if (this.pairings[ours] !== null || this.used[theirs]) return;
-    this.pairings[ours] = [[ours, theirs, similarity]];
+    this.pairings[ours] = [ours, theirs, similarity];
     this.used[theirs] = 1;
+  }
+
+  setPartner(leaf, start, end, similarity) {
+    this.partnerStarts[leaf] = start;
+    this.partnerEnds[leaf] = end;
+    this.similarities[leaf] = similarity;
   }
 
   pairWildcard(ours, leaves) {
     const node = this.query.findNode(ours), found = this.hit.listMaximalNodes(leaves);
     if (!found.length) return;
-    this.pairings[node] = found.map((there) => [node, there, WILDCARD_SIMILARITY]);
+    this.pairings[node] = found.flatMap((there) => [node, there, WILDCARD_SIMILARITY]);
     for (const there of found) this.used[there] = 1;
-    this.partner[this.query.starts[node]] = [Math.min(...leaves), Math.max(...leaves) + 1, WILDCARD_SIMILARITY];
+    this.setPartner(this.query.starts[node], Math.min(...leaves), Math.max(...leaves) + 1, WILDCARD_SIMILARITY);
   }
 
   // Pair the leaves of two names; leaf by leaf, if both have the same number.
-  pairNames([start, end], [first, last], isSame) {
+  pairNames(start, end, first, last, isSame) {
     const { query, hit } = this;
     if (first === last) return;
-    for (let leaf = start; leaf < end; leaf++) if (this.partner[leaf] !== null) return;
+    for (let leaf = start; leaf < end; leaf++) if (this.partnerStarts[leaf] >= 0) return;
     if (end - start === last - first) {
       for (let leaf = start, there = first; leaf < end; leaf++, there++) {
         const similarity = isSame || query.signs[leaf] === hit.signs[there] ? SAME_SIMILARITY : RENAMED_SIMILARITY;
-        this.partner[leaf] = [there, there + 1, similarity];
+        this.setPartner(leaf, there, there + 1, similarity);
         this.add(query.leaves[leaf], hit.leaves[there], similarity);
       }
       return;
     }
     const similarity = isSame ? SAME_SIMILARITY : RENAMED_SIMILARITY, range = (from, to) => new Set(Array.from({ length: to - from }, (_, k) => from + k));
-    for (let leaf = start; leaf < end; leaf++) this.partner[leaf] = [first, last, similarity];
+    for (let leaf = start; leaf < end; leaf++) this.setPartner(leaf, first, last, similarity);
     const [mine] = query.listMaximalNodes(range(start, end)), [other] = hit.listMaximalNodes(range(first, last));
     if (mine !== undefined) this.add(mine, other, similarity);
   }
 
   // Pair what remains of two matching parts, signs and brackets, in order.
-  pairSigns([start, end], [first, last]) {
-    const { query, hit } = this, { names } = query, namesThere = hit.names;
-    let at = first; // signs of the hit before it are taken or passed
-    for (let leaf = start; leaf < end; leaf++) {
-      if (this.partner[leaf] !== null || names[leaf]) continue;
+  pairSigns(ours, theirs) {
+    const { query, hit, used } = this, { names, signs, leaves } = query, namesThere = hit.names, last = hit.extentEnds[theirs], end = query.extentEnds[ours];
+    let at = hit.extentStarts[theirs]; // signs of the hit before it are taken or passed
+    for (let leaf = query.extentStarts[ours]; leaf < end; leaf++) {
+      if (this.partnerStarts[leaf] >= 0 || names[leaf]) continue;
+      const sign = signs[leaf];
       let there = at;
-      while (there < last && (query.signs[leaf] !== hit.signs[there] || namesThere[there] || this.used[hit.leaves[there]])) there++;
+      while (there < last && (namesThere[there] || used[hit.leaves[there]] || sign !== hit.signs[there])) there++;
       if (there === last) continue;
       at = there + 1;
-      this.partner[leaf] = [there, there + 1, SAME_SIMILARITY];
-      this.add(query.leaves[leaf], hit.leaves[there], SAME_SIMILARITY);
+      this.setPartner(leaf, there, at, SAME_SIMILARITY);
+      this.add(leaves[leaf], hit.leaves[there], SAME_SIMILARITY);
     }
   }
 
   // Pair fractions, scripts and rows whose leaves match each other, and nothing else does.
   pairInnerNodes() {
-    const { query, hit, partner } = this, bySpan = new Map(), span = (start, end) => start * (hit.leaves.length + 1) + end;
-    for (let node = 0; node < hit.tags.length; node++) {
-      if (!hit.counts[node] || this.used[node]) continue;
-      const key = span(hit.starts[node], hit.ends[node]);
-      bySpan.has(key) ? bySpan.get(key).push(node) : bySpan.set(key, [node]);
-    }
-    const covered = new Uint32Array(hit.leaves.length); // the last node whose leaves match each, plus one
-    for (let node = 0; node < query.tags.length; node++) {
+    const { query, hit, partnerStarts, partnerEnds } = this, covered = new Array(hit.leaves.length).fill(-1); // the last node whose leaves match each
+    for (let node = 0; node < query.size; node++) {
       const start = query.starts[node], end = query.ends[node];
-      if (!query.counts[node] || start === end || this.pairings[node] !== null) continue;
-      let leaf = start, first = Infinity, last = 0, total = 0, size = 0;
-      for (; leaf < end && partner[leaf] !== null; leaf++) {
-        const [from, to, similarity] = partner[leaf];
-        first = Math.min(first, from);
-        last = Math.max(last, to);
-        total += similarity;
-        for (let there = from; there < to; there++) {
-          size += covered[there] !== node + 1;
-          covered[there] = node + 1;
+      if (!query.count[node] || start === end || this.pairings[node] !== null) continue;
+      let leaf = start, first = hit.leaves.length, last = 0, total = 0, size = 0;
+      for (; leaf < end && partnerStarts[leaf] >= 0; leaf++) {
+        first = Math.min(first, partnerStarts[leaf]);
+        last = Math.max(last, partnerEnds[leaf]);
+        total += this.similarities[leaf];
+        for (let there = partnerStarts[leaf]; there < partnerEnds[leaf]; there++) {
+          if (covered[there] !== node) size++;
+          covered[there] = node;
         }
       }
       if (leaf < end || size < last - first) continue;
-      const others = bySpan.get(span(first, last)) ?? [], at = others.findIndex((other) => haveSameRole(query.tags[node], hit.tags[other]));
-      if (at >= 0) this.add(node, others.splice(at, 1)[0], total / (end - start));
+      const other = this.findInnerNode(query.tag[node], first, last);
+      if (other >= 0) this.add(node, other, total / (end - start));
     }
+  }
+
+  // A node of the hit that is not used yet, with these leaves and the role of a tag.
+  findInnerNode(tag, first, last) {
+    const { used, hit } = this, { count, starts, ends, tag: tags } = hit;
+    for (let node = 0; node < hit.size; node++)
+      if (starts[node] === first && ends[node] === last && count[node] && !used[node] && haveSameRole(tag, tags[node])) return node;
+    return -1;
   }
 }
 
-// Explanations of hits, as JSON; those that are not `complete` say only how a hit is related to the query.
+// Explanations of hits, as JSON. `signs` is what leaves with some texts show, if it is not the text. If the operator trees
+// of the hits are given, only relations are found.
 function explainHits(json) {
-  const { query, hits, forms, complete } = JSON.parse(json);
+  const { query, hits, forms, signs } = JSON.parse(json), isComplete = !hits.some(({ labels }) => labels);
+  forgetSymbols();
   forgetParts();
+  for (const text in signs) findMeaning(text).shown = signs[text];
   const explainer = new Explainer(new Presentation(query));
-  return JSON.stringify(hits.map((hit, at) => explainer.explain(new Presentation(hit), forms[at], complete)));
+  return JSON.stringify(hits.map((hit, at) => explainer.explain(new Presentation(hit), forms[at], isComplete)));
 }

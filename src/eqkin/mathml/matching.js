@@ -24,25 +24,82 @@ const isVariable = (label) => label.startsWith("v:");
 const isWildcard = (label) => label.startsWith("v:?");
 const commutes = (label) => ((LABEL_TRAITS.get(label) ?? 0) & UNORDERED) !== 0;
 
-const partNumbers = new Map(); // of parts of trees: equal ones have the same
-const leafParts = new Map(); // what `describeLeaf` returned
+// Numbers of parts of trees: equal parts have the same. A label has a number, and so has a number with one that follows it:
+// `+(a, b)` is the number of `+`, followed by that of `a`, followed by that of `b`. Pairs are in a hash table.
+class PartNumbers {
+  constructor() {
+    this.labels = new Map(); // what `describe` returned
+    this.size = 0;
+    this.makeTable(1 << 12);
+  }
+
+  makeTable(slots) {
+    this.first = new Int32Array(slots);
+    this.second = new Int32Array(slots);
+    this.numbers = new Int32Array(slots); // of pairs; 0 in free slots
+  }
+
+  // The slot of a pair, or the free one where it belongs.
+  findSlot(first, second) {
+    const last = this.numbers.length - 1;
+    let slot = multiplyWords(first, 0x9e37, 0x79b1) + multiplyWords(second, 0x85eb, 0xca6b);
+    for (slot = (slot ^ (slot >>> 15)) & last; this.numbers[slot]; slot = (slot + 1) & last) if (this.first[slot] === first && this.second[slot] === second) break;
+    return slot;
+  }
+
+  follow(first, second) {
+    const slot = this.findSlot(first, second);
+    if (this.numbers[slot]) return this.numbers[slot];
+    this.store(slot, first, second, ++this.size);
+    if (2 * this.size > this.numbers.length) {
+      const { first, second, numbers } = this;
+      this.makeTable(2 * numbers.length);
+      numbers.forEach((number, at) => { if (number) this.store(this.findSlot(first[at], second[at]), first[at], second[at], number); });
+    }
+    return this.size;
+  }
+
+  store(slot, first, second, number) {
+    this.first[slot] = first;
+    this.second[slot] = second;
+    this.numbers[slot] = number;
+  }
+
+  // The number of an operator with operands of these numbers, in any order if they commute.
+  numberOperands({ number, isUnordered }, operands) {
+    if (isUnordered && operands.length > 1) sortNumbers(operands);
+    for (let k = 0; k < operands.length; k++) number = this.follow(number, operands[k]);
+    return number;
+  }
+
+  // What is known of a label: its number, its numbers as a leaf, with its name and without, whether it is a wildcard, and
+  // whether operands commute.
+  describe(label) {
+    let found = this.labels.get(label);
+    if (found === undefined) {
+      found = { number: ++this.size, named: this.size, anonymous: this.size, isOpen: isWildcard(label), isUnordered: commutes(label) };
+      this.labels.set(label, found);
+      if (isVariable(label) && label !== "v:") found.anonymous = this.describe("v:").number;
+      const [operator, ...names] = splitName(label) ?? [];
+      if (names.length) found.named = this.numberOperands(this.describe(operator), names.map((name) => this.describe(name).named));
+    }
+    return found;
+  }
+}
+let parts = new PartNumbers();
 
 function forgetParts() { // between batches, if there are too many
-  if (partNumbers.size <= MAX_KNOWN) return;
-  partNumbers.clear();
-  leafParts.clear();
+  if (parts.size > MAX_KNOWN) parts = new PartNumbers();
 }
 
-function numberPart(key) {
-  let number = partNumbers.get(key);
-  if (number === undefined) partNumbers.set(key, number = partNumbers.size);
-  return number;
-}
-
-// The number of an operator with operands of these numbers, in any order if they commute.
-function numberOperands(label, operands) {
-  if (operands.length > 1 && commutes(label)) operands.sort((a, b) => a - b);
-  return numberPart(label + "\n" + operands.join());
+function sortNumbers(list) {
+  if (list.length > 20) list.sort((a, b) => a - b);
+  else for (let end = 1; end < list.length; end++) {
+    const number = list[end];
+    let at = end;
+    for (; at && list[at - 1] > number; at--) list[at] = list[at - 1];
+    list[at] = number;
+  }
 }
 
 // Operator and operands of a variable with an index or an accent; null for any other label.
@@ -57,69 +114,60 @@ function splitName(label) {
   return found !== null ? [found[2], "v:" + found[1]] : null;
 }
 
-function numberName(label) {
-  const split = splitName(label);
-  return split === null ? numberPart(label) : numberOperands(split[0], split.slice(1).map(numberName));
-}
-
-// The numbers of a leaf with its name and without, and whether it is a wildcard.
-function describeLeaf(label) {
-  let found = leafParts.get(label);
-  if (found === undefined) {
-    found = { named: numberName(label), anonymous: numberPart(isVariable(label) ? "v:" : label), isOpen: isWildcard(label) };
-    leafParts.set(label, found);
-  }
-  return found;
-}
-
 // One tree, its nodes in depth-first order, with the numbers of all of its parts.
 class OperatorTree {
   constructor(labels, depths, origins = null) {
-    const count = labels.length;
+    const count = labels.length, path = []; // the last node of each depth
     this.size = count; // without nodes that are added later
+    this.operators = 0; // how many nodes have operands
     this.labels = labels;
     this.origins = origins; // presentation nodes
-    this.scripts = new Map(); // added nodes: their position among the children of their origin
+    this.scripts = []; // of added nodes: their position among the children of their origin
     this.expanded = new Map();
-    this.parents = new Array(count);
-    this.children = new Array(count);
-    this.sizes = new Array(count).fill(1);
-    this.named = new Array(count);
+    this.parents = [];
+    this.children = [];
+    this.sizes = [];
+    this.named = [];
     this.anonymousNumbers = null;
-    this.isOpen = new Array(count); // whether a part has wildcards
-    const path = []; // the last node of each depth
+    this.isOpen = []; // whether a part has wildcards
     for (let node = 0; node < count; node++) {
-      const { named, isOpen } = describeLeaf(labels[node]), depth = depths[node];
+      const { named, isOpen } = parts.describe(labels[node]), depth = depths[node], parent = depth ? path[depth - 1] : -1;
       this.named[node] = named;
       this.isOpen[node] = isOpen;
-      this.children[node] = [];
-      this.parents[node] = depth ? path[depth - 1] : -1;
-      if (depth) this.children[path[depth - 1]].push(node);
+      this.children[node] = NO_CHILDREN;
+      this.sizes[node] = 1;
+      this.parents[node] = parent;
       path[depth] = node;
+      if (parent < 0) continue;
+      const siblings = this.children[parent];
+      if (siblings === NO_CHILDREN) this.children[parent] = [node];
+      else siblings[siblings.length] = node;
     }
-    for (let node = count - 1; node >= 0; node--) if (this.children[node].length) this.describe(node);
+    for (let node = count - 1; node >= 0; node--) if (!this.isLeaf(node)) this.describe(node);
   }
 
   // Compute size and number of a part, after those of its operands.
   describe(node) {
-    const named = [];
-    for (const child of this.children[node]) {
-      this.sizes[node] += this.sizes[child];
-      this.isOpen[node] ||= this.isOpen[child];
-      named.push(this.named[child]);
+    const children = this.children[node], named = [];
+    for (let k = 0; k < children.length; k++) {
+      this.sizes[node] += this.sizes[children[k]];
+      this.isOpen[node] ||= this.isOpen[children[k]];
+      named[k] = this.named[children[k]];
     }
-    this.named[node] = numberOperands(this.labels[node], named);
+    this.named[node] = parts.numberOperands(parts.describe(this.labels[node]), named);
+    this.operators++;
   }
 
   // The numbers of all parts without names of variables; patterns do not need them.
   get anonymous() {
     if (this.anonymousNumbers !== null) return this.anonymousNumbers;
-    const numbers = (this.anonymousNumbers = this.labels.map((label) => describeLeaf(label).anonymous));
+    const numbers = (this.anonymousNumbers = []);
+    for (let node = 0; node < this.labels.length; node++) numbers[node] = parts.describe(this.labels[node]).anonymous;
     for (let node = this.size - 1; node >= 0; node--) {
       const label = this.labels[node], children = this.children[node], base = children[0]; // whether an index is part of the name depends on the formula
       if (!children.length) continue;
-      const isName = label === "idx" && isVariable(this.labels[base]) && !this.children[base].length;
-      numbers[node] = isName ? numberPart("v:") : numberOperands(label, children.map((child) => numbers[child]));
+      const isName = label === "idx" && isVariable(this.labels[base]) && this.isLeaf(base);
+      numbers[node] = isName ? parts.describe("v:").number : parts.numberOperands(parts.describe(label), children.map((child) => numbers[child]));
     }
     return numbers;
   }
@@ -140,13 +188,17 @@ class OperatorTree {
     return found;
   }
 
+  listOperands(node) {
+    return this.isLeaf(node) ? this.expand(node)[1] : this.children[node];
+  }
+
   add(parent, label, script) {
-    const node = this.labels.length, { named, anonymous, isOpen } = describeLeaf(label);
+    const node = this.labels.length, { named, anonymous, isOpen } = parts.describe(label);
     this.labels.push(label);
     this.origins?.push(this.origins[parent]);
     this.parents.push(-1);
-    this.scripts.set(node, script);
-    this.children.push([]);
+    this.scripts.push(script);
+    this.children.push(NO_CHILDREN);
     this.sizes.push(1);
     this.named.push(named);
     this.anonymousNumbers?.push(anonymous);
@@ -155,8 +207,22 @@ class OperatorTree {
   }
 
   isLeaf(node) {
-    return !this.children[node].length;
+    return this.children[node] === NO_CHILDREN;
   }
+}
+
+// The tree of a node that was parsed, with the presentation nodes.
+function listNodes(root) {
+  const labels = [], depths = [], origins = [];
+  const add = (node, depth) => {
+    const number = labels.length;
+    labels[number] = node.kind.name;
+    depths[number] = depth;
+    origins[number] = Math.max(node.at, 0);
+    for (let k = 0; k < node.children.length; k++) add(node.children[k], depth + 1);
+  };
+  add(root, 0);
+  return new OperatorTree(labels, depths, origins);
 }
 
 // The first match of a tree or, unless `part` is false, a part of it; null if there is none within `limit` steps. A match
@@ -185,9 +251,9 @@ function hasOperands(pattern, tree, rename) {
 
 // Names of variables in a pattern and in a tree, each used once.
 class VariableNames {
-  constructor(names) {
-    this.names = new Map(names); // in the order they were added
-    this.taken = new Set(this.names.values());
+  constructor() {
+    this.names = new Map(); // in the order they were added
+    this.taken = new Set();
     this.added = [];
   }
 
@@ -235,21 +301,24 @@ const areCompatible = (label, other) => label === other || (APPLICATIONS.has(lab
 
 // Backtracking search. A step returns the remaining goal, null if none remains, or FAILED.
 class MatchSearch {
-  constructor(pattern, tree, rename, limit, names = []) {
+  constructor(pattern, tree, rename, limit, renaming = new VariableNames()) {
     this.pattern = pattern;
     this.tree = tree;
     this.rename = rename;
     this.left = limit;
-    this.knownNames = names; // from the start
-    this.clear();
-  }
-
-  clear() {
     this.pairs = [];
     this.bound = new Map();
     this.boundNames = []; // in the order of binding
-    this.renaming = new VariableNames(this.knownNames);
+    this.renaming = renaming;
+    this.knownNames = renaming.added.length; // from the start
     this.choices = [];
+  }
+
+  // Undo all that was done after a choice.
+  restore(pairs, bound, names) {
+    this.pairs.length = pairs;
+    while (this.boundNames.length > bound) this.bound.delete(this.boundNames.pop());
+    this.renaming.undo(names);
   }
 
   // The nodes that the pattern's root can match, as far as labels and numbers show.
@@ -266,16 +335,14 @@ class MatchSearch {
 
   // Whether a node of the pattern matches a node of the tree.
   run(node, partial, ours = 0) {
-    this.clear();
+    this.restore(0, 0, this.knownNames);
     let goal = new Goal([ours], [node], "", partial, null);
     while (goal !== null) {
       if (goal === FAILED) {
         if (!this.choices.length) return false;
         const choice = this.choices.pop();
         goal = choice.goal;
-        this.pairs.length = choice.pairs;
-        while (this.boundNames.length > choice.bound) this.bound.delete(this.boundNames.pop());
-        this.renaming.undo(choice.names);
+        this.restore(choice.pairs, choice.bound, choice.names);
       }
       if (--this.left < 0) throw FAILED;
       goal = this.step(goal);
@@ -420,7 +487,7 @@ class MatchSearch {
 
   bind(ours, name, nodes, joiner, then) {
     const { tree } = this, isOne = nodes.length === 1, bound = this.bound.get(name), numbers = (list) => list.map((node) => tree.named[node]);
-    const named = isOne ? tree.named[nodes[0]] : numberOperands(joiner, numbers(nodes));
+    const named = isOne ? tree.named[nodes[0]] : parts.numberOperands(parts.describe(joiner), numbers(nodes));
     if (bound === undefined) {
       const operands = numbers(isOne ? tree.children[nodes[0]] : nodes);
       this.bound.set(name, { nodes, named, joiner: isOne ? tree.labels[nodes[0]] : joiner, operands });
@@ -457,8 +524,8 @@ function pairEqualParts(pattern, ours, tree, theirs, pairs) {
     const pair = stack.pop(), [mine, other] = pair;
     pairs.push(pair);
     if (pattern.isLeaf(mine) && tree.isLeaf(other)) continue;
-    const left = [...tree.expand(other)[1]];
-    for (const child of pattern.expand(mine)[1]) {
+    const left = tree.listOperands(other).slice();
+    for (const child of pattern.listOperands(mine)) {
       const at = left.findIndex((node) => tree.named[node] === pattern.named[child]);
       if (at >= 0) stack.push([child, left.splice(at, 1)[0]]);
     }
@@ -473,7 +540,7 @@ class TreeAligner {
     this.hit = hit;
     this.pairs = new Map();
     this.used = new Set();
-    this.renaming = new VariableNames([]);
+    this.renaming = new VariableNames();
     this.left = MAX_STEPS;
   }
 
@@ -490,29 +557,25 @@ class TreeAligner {
     for (let at = 0; at < queue.length; at++) queue.push(...this.pairOperands(...queue[at])); // downwards, what is left of their operands
     for (let ours = 0; ours < query.size; ours++) { // last, single letters
       if (!query.isLeaf(ours) || !isVariable(query.labels[ours]) || this.pairs.has(ours)) continue;
-      for (let theirs = 0; theirs < hit.size; theirs++)
-        if (hit.labels[theirs] === query.labels[ours] && hit.isLeaf(theirs) && !this.used.has(theirs)) {
-          this.pairLeaves(ours, theirs);
-          break;
-        }
+      const number = query.named[ours];
+      let theirs = hit.named.indexOf(number);
+      while (theirs >= 0 && (!hit.isLeaf(theirs) || this.used.has(theirs))) theirs = hit.named.indexOf(number, theirs + 1);
+      if (theirs >= 0 && theirs < hit.size) this.pairLeaves(ours, theirs);
     }
     return { whole: false, pairs: [...this.pairs].sort((a, b) => a[0] - b[0]), renaming: this.renaming.names, bindings: new Map() };
   }
 
   // Pairs of operators with equal parts below them, after a number to sort them by.
   listEqualParts() {
-    const { query, hit } = this, equal = new Map(), found = [], isSmall = Math.max(query.size, hit.size) <= MAX_ALIGNED_NODES;
-    const add = (part, node) => (equal.has(part) ? equal.get(part).push(node) : equal.set(part, [node]));
-    for (let node = 0; node < hit.size; node++) {
-      if (hit.isLeaf(node)) continue;
-      add(hit.named[node], node);
-      if (isSmall && hit.anonymous[node] !== hit.named[node]) add(hit.anonymous[node], node);
-    }
+    const { query, hit } = this, found = [], isSmall = Math.max(query.size, hit.size) <= MAX_ALIGNED_NODES;
+    const add = (numbers, number, node, weight) => {
+      for (let there = numbers.indexOf(number); there >= 0; there = numbers.indexOf(number, there + 1))
+        if (!hit.isLeaf(there)) found.push([-weight * query.sizes[node], node, there]);
+    };
     for (let node = 0; node < query.size && found.length <= MAX_EQUAL_PARTS; node++) {
       if (query.isLeaf(node)) continue;
-      for (const there of equal.get(query.named[node]) ?? []) found.push([-NAMED_WEIGHT * query.sizes[node], node, there]);
-      if (isSmall && query.anonymous[node] !== query.named[node])
-        for (const there of equal.get(query.anonymous[node]) ?? []) found.push([-query.sizes[node], node, there]);
+      add(hit.named, query.named[node], node, NAMED_WEIGHT);
+      if (isSmall && query.anonymous[node] !== query.named[node]) add(hit.anonymous, query.anonymous[node], node, 1);
     }
     return found;
   }
@@ -520,7 +583,7 @@ class TreeAligner {
   // Pair two parts, unless one of them is paired already or the names contradict.
   pairParts(ours, theirs) {
     if (this.pairs.has(ours) || this.used.has(theirs) || this.left <= 0) return;
-    const search = new MatchSearch(this.query, this.hit, true, this.left, this.renaming.names);
+    const search = new MatchSearch(this.query, this.hit, true, this.left, this.renaming);
     let found = false;
     try {
       found = search.run(theirs, false, ours);
@@ -528,9 +591,8 @@ class TreeAligner {
       if (error !== FAILED) throw error;
     }
     this.left = search.left;
-    if (!found || search.pairs.some(([node, there]) => this.pairs.has(node) || this.used.has(there))) return;
-    for (const [node, there] of search.pairs) this.pair(node, there);
-    this.renaming = new VariableNames(search.renaming.names);
+    if (!found || search.pairs.some((pair) => this.pairs.has(pair[0]) || this.used.has(pair[1]))) this.renaming.undo(search.knownNames);
+    else for (const pair of search.pairs) this.pair(pair[0], pair[1]);
   }
 
   pair(ours, theirs) {
@@ -565,7 +627,7 @@ class TreeAligner {
     if (this.pairs.has(ours) || this.used.has(theirs)) return;
     const label = this.query.labels[ours], other = this.hit.labels[theirs];
     // a letter that both have is not renamed for the sake of one leaf
-    if (label !== other && !this.renaming.names.has(label) && (this.hit.labels.includes(label) || this.query.labels.includes(other))) return;
+    if (label !== other && isVariable(label) && isVariable(other) && !this.renaming.names.has(label) && (this.hit.labels.includes(label) || this.query.labels.includes(other))) return;
     if (this.renaming.add(label, other)) this.pair(ours, theirs);
   }
 }

@@ -29,7 +29,7 @@ _BATCH_NODES = 40_000  # of presentation trees parsed in one call
 _CODE_OFFSET = 256  # as in batches.js
 _NODE = np.zeros(1, np.int64)
 _UNPARSED = OperatorForest(
-    ["p:math"], _NODE, _NODE, _NODE, np.arange(2), _NODE + 1, np.zeros((1, len(FORM_KINDS)), np.uint32), np.arange(2)
+    ["p:math"], _NODE, _NODE, np.arange(2), _NODE + 1, np.zeros((1, len(FORM_KINDS)), np.uint32), np.arange(2)
 )
 
 
@@ -90,22 +90,22 @@ def _decode_answer(answer: bytes) -> OperatorForest:
     numbers = np.frombuffer(answer, "<u4", sum(lengths))
     _, sizes, unparsed, statements, codes = np.split(numbers, list(accumulate(lengths))[:-1])
     rest = np.frombuffer(answer, "<u2", offset=numbers.nbytes)
-    label, origin, depth = rest[: 3 * nodes].astype(np.int64).reshape(3, -1)
-    labels = orjson.loads(rest[3 * nodes :].tobytes().decode("utf-16-le"))
-    return _build_forest(labels, label, origin, depth, sizes, unparsed, statements, codes)
+    label, depth = rest[: 2 * nodes].astype(np.int64).reshape(2, -1)
+    labels = orjson.loads(rest[2 * nodes :].tobytes().decode("utf-16-le"))
+    return _build_forest(labels, label, depth, sizes, unparsed, statements, codes)
 
 
 def read_parsed(parsed: dict[str, list[Any]]) -> OperatorForest:
     """Return the operator trees of `ConvertedFormulas.parsed`."""
-    names = ("label", "origin", "depth", "sizes", "unparsed", "statements", "forms")
+    names = ("label", "depth", "sizes", "unparsed", "statements", "forms")
     return _build_forest(parsed["labels"], *(np.array(parsed[name], np.int64) for name in names))
 
 
 def _build_forest(labels: list[str], *columns: npt.NDArray[Any]) -> OperatorForest:
-    label, origin, depth, sizes, unparsed, statements, forms = columns
+    label, depth, sizes, unparsed, statements, forms = columns
     offsets, form_offsets = (np.concatenate(([0], np.cumsum(counts, dtype=np.int64))) for counts in (sizes, statements))
     codes = forms.astype(np.uint32).reshape(-1, len(FORM_KINDS))
-    return OperatorForest(labels, label, origin, depth, offsets, unparsed.astype(np.int64), codes, form_offsets)
+    return OperatorForest(labels, label, depth, offsets, unparsed.astype(np.int64), codes, form_offsets)
 
 
 def encode_trees(forest: Forest, **settings: object) -> bytes:

@@ -121,6 +121,7 @@ class Kind {
   constructor(label, text) {
     this.label = label;
     this.text = text;
+    this.name = text ? label + ":" + text : label;
     this.hash = mixPair(hashText(label), text ? hashText(text) : 1) || 1;
     this.rule = RULES[label];
     this.traits = LABEL_TRAITS.get(label) ?? 0;
@@ -275,6 +276,7 @@ class TextMeaning {
     this.inName = this.compact.replace(VARIANT_LETTERS, (letter) => LETTER_NAMES.get(letter)); // in the name of a variable
     this.isInvisible = text === "\u2061";
     this.isTensorIndex = TENSOR_INDICES.test(text);
+    this.shown = raw; // see `explainHits`
   }
 }
 const meanings = new Map();
@@ -286,7 +288,7 @@ function findMeaning(raw) {
 }
 
 function forgetSymbols() { // between batches, if there are too many
-  if (Math.max(meanings.size, knownKinds) <= MAX_KNOWN) return;
-  for (const known of [meanings, kinds, operatorKinds]) known.clear();
+  if (Math.max(meanings.size, knownKinds, knownAttributes.size) <= MAX_KNOWN) return;
+  for (const known of [meanings, kinds, operatorKinds, knownAttributes]) known.clear();
   knownKinds = 0;
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -51,17 +52,20 @@ def explain_hits(
         operators: Its operator tree.
         hits: Trees of the hits.
         theirs: Their operator trees.
-        parts: Whether to list matching parts; otherwise only the relation is found.
+        parts: Whether to list matching parts; otherwise only the relation is found. Then trees are not parsed again.
     """
     same = (theirs.formula_forms == operators.formula_forms[0]).tolist()
     forms = [[kind for kind, is_same in zip(FORM_KINDS, row, strict=True) if is_same] for row in same]
-    asked, explanations = _describe_tree(query, operators, 0, parts), []
+    explanations: list[Explanation] = []
+    asked = _describe_tree(query, operators, 0, parts)
     for start in range(0, len(hits), _HITS_PER_CALL):
         check_cancelled()
         some = slice(start, start + _HITS_PER_CALL)
         trees = hits[some]
         described = [_describe_tree(tree, theirs, at, parts) for at, tree in enumerate(trees, start)]
-        payload = {"query": asked, "hits": described, "forms": forms[some], "complete": parts}
+        texts = set(chain(query.texts, *(tree.texts for tree in trees)))
+        signs = {text: sign for text in texts if (sign := _read_sign(text)) != text}
+        payload = {"query": asked, "hits": described, "forms": forms[some], "signs": signs}
         try:
             with borrow_parser() as parser:
                 answers = orjson.loads(str(parser.call("explainHits", orjson.dumps(payload))))
@@ -72,31 +76,28 @@ def explain_hits(
 
 
 def _describe_tree(nodes: NodeColumns, operators: OperatorForest, tree: int, parts: bool) -> dict[str, object]:
-    """Return a presentation tree, breadth first, and one of the operator trees as columns for `explain.js`."""
+    """Return a tree for `explain.js`, which parses it, or with its operator tree if no parts are wanted."""
+    described: dict[str, object] = {"tags": nodes.tags, "texts": nodes.texts, "counts": nodes.counts}
+    if parts:
+        return described | {"attributes": nodes.attributes}
     inside = slice(int(operators.offsets[tree]), int(operators.offsets[tree + 1]))
-    return {
-        "tags": nodes.tags,
-        "texts": nodes.texts,
-        "signs": list(map(_read_sign, nodes.tags, nodes.texts)),
-        "counts": nodes.counts,
-        "labels": [operators.labels[number] for number in operators.label[inside].tolist()],
-        "depths": operators.depth[inside].tolist(),
-        "origins": operators.get_origin(tree).tolist() if parts else None,
-    }
+    labels = [operators.labels[number] for number in operators.label[inside].tolist()]
+    return described | {"labels": labels, "depths": operators.depth[inside].tolist()}
 
 
 @lru_cache(10_000)
-def _read_sign(tag: str, text: str) -> str:
-    """Return what a leaf shows; "" for nothing."""
-    return "" if is_silent(tag, text, exact=True) else normalise_text(text, exact=True)
+def _read_sign(text: str) -> str:
+    """Return what a leaf with this text shows; "" for nothing."""
+    return "" if is_silent("mi", text, exact=True) else normalise_text(text, exact=True)
 
 
 def _read_answer(nodes: NodeColumns, answer: dict[str, Any]) -> Explanation:
     relation = answer["relation"]
     if "pairings" not in answer:
         return Explanation(relation)
-    pairings = tuple(Pairing(ours, theirs, float(similarity)) for ours, theirs, similarity in answer["pairings"])
-    classes = {theirs: _SHADES[int(similarity * 4)] for _, theirs, similarity in answer["pairings"]}
+    numbers = answer["pairings"]
+    pairings = tuple(map(Pairing, numbers[::3], numbers[1::3], map(float, numbers[2::3])))
+    classes = {pair.hit_node: _SHADES[int(pair.similarity * 4)] for pair in pairings}
     marked, renaming = to_mathml(nodes, classes=classes), tuple((ours, theirs) for ours, theirs in answer["renaming"])
     bindings = tuple((name, to_mathml(nodes, display=False, roots=found)) for name, found in answer["bindings"])
     return Explanation(relation, pairings, renaming, bindings, marked, tuple(answer["changes"]))

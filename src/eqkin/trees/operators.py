@@ -9,7 +9,7 @@ the relations in its chains, lists and rows: `a = b = c` says `a = b`, `b = c`, 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -107,9 +107,6 @@ class OperatorForest:
 
     labels: Sequence[str]
     label: Integers  # (nodes,) index into labels
-    # (nodes,) presentation node it was parsed from, counted depth first within its tree; or how they are read, for each
-    # tree: a function and its argument
-    origin: Integers | Sequence[tuple[Callable[[int], Integers], int]]
     depth: Integers  # (nodes,) number of ancestors
     offsets: Integers  # (trees + 1,) first node of each tree
     unparsed: Integers  # (trees,) presentation nodes without a meaning here, which keep their structure
@@ -123,13 +120,6 @@ class OperatorForest:
     def formula_forms(self) -> npt.NDArray[np.uint32]:
         """Forms of whole formulas, (trees, FORM_KINDS)."""
         return self.forms[self.form_offsets[:-1]]
-
-    def get_origin(self, tree: int) -> Integers:
-        """Return the presentation nodes from which the nodes of a tree were parsed."""
-        if isinstance(self.origin, np.ndarray):
-            return self.origin[self.offsets[tree] : self.offsets[tree + 1]]
-        read, number = self.origin[tree]
-        return read(number)
 
     @cached_property
     def properties(self) -> Codes:
@@ -148,11 +138,8 @@ class OperatorForest:
         trees = np.asarray(trees, np.int64)
         nodes, offsets = gather_rows(self.offsets, trees)
         statements, form_offsets = gather_rows(self.form_offsets, trees)
-        origin = self.origin[nodes] if isinstance(self.origin, np.ndarray) else [self.origin[tree] for tree in trees]
-        columns = self.label[nodes], origin, self.depth[nodes]
-        return OperatorForest(
-            self.labels, *columns, offsets, self.unparsed[trees], self.forms[statements], form_offsets
-        )
+        columns = self.label[nodes], self.depth[nodes], offsets, self.unparsed[trees], self.forms[statements]
+        return OperatorForest(self.labels, *columns, form_offsets)
 
     @classmethod
     def concatenate(cls, forests: Sequence[OperatorForest]) -> OperatorForest:
@@ -172,12 +159,8 @@ class OperatorForest:
         def join_offsets(name: str) -> Integers:
             return accumulate(np.concatenate([np.diff(getattr(part, name)) for part in parts]))
 
-        is_read = all(isinstance(part.origin, np.ndarray) for part in forests)
-        origin = (
-            join("origin") if is_read else [(part.get_origin, tree) for part in forests for tree in range(len(part))]
-        )
         numbers = join("label") if same_labels else np.concatenate([_NO_NUMBERS, *label])
-        columns = numbers, origin, join("depth"), join_offsets("offsets"), join("unparsed")
+        columns = numbers, join("depth"), join_offsets("offsets"), join("unparsed")
         labels = forests[0].labels if same_labels else list(index)
         return cls(labels, *columns, join("forms"), join_offsets("form_offsets"))
 
@@ -224,4 +207,4 @@ def gather_rows(offsets: npt.NDArray[Any], rows: Integers) -> tuple[Integers, In
 
 _NO_NUMBERS, _NO_OFFSETS = np.zeros(0, np.int64), np.zeros(1, np.int64)
 _NO_FORMS = np.zeros((0, len(FORM_KINDS)), np.uint32)
-_EMPTY = OperatorForest([], _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, _NO_OFFSETS, _NO_NUMBERS, _NO_FORMS, _NO_OFFSETS)
+_EMPTY = OperatorForest([], _NO_NUMBERS, _NO_NUMBERS, _NO_OFFSETS, _NO_NUMBERS, _NO_FORMS, _NO_OFFSETS)

@@ -8,8 +8,6 @@
     shape        (bytes,)        for each leaf a bit 1 for each operator whose last operand it ends, then a bit 0
     forms        (trees, kinds)  hashes of the whole formula (`SAME_FORM_KINDS`)
     unparsed     (some, 2)       trees with presentation nodes without a meaning, and how many
-    origins      (bytes,)        presentation nodes, compressed for some trees at a time
-    origin_ends  (groups,)       where each of these groups ends
 
 Other statements of a formula are not stored: their forms are terms of an index.
 """
@@ -19,7 +17,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,14 +35,9 @@ OPERATOR_ARRAYS: dict[str, tuple[str, list[int]]] = {
     "shape": ("U8", [-1]),
     "forms": ("U32", [-1, len(SAME_FORM_KINDS)]),
     "unparsed": ("U32", [-1, 2]),
-    "origins": ("U8", [-1]),
-    "origin_ends": ("U32", [-1]),
 }
 _LEAF, _OPERATOR = ".", "("
-_GROUP_TREES = 16  # whose origins are compressed together
-_CACHED_GROUPS = 64
 _MAX_NAME_BYTES = 1 << 28
-_RAW_DEFLATE = -15  # without header and checksum
 
 
 class StoredOperators:
@@ -59,7 +52,6 @@ class StoredOperators:
         self.nodes: npt.NDArray[np.uint16] = arrays["nodes"]
         self.forms: npt.NDArray[np.uint32] = arrays["forms"]  # of whole formulas
         self.n_unparsed: int = len(arrays["unparsed"])  # trees with presentation nodes without a meaning
-        self._read_group = lru_cache(_CACHED_GROUPS)(self._unpack_group)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -67,14 +59,10 @@ class StoredOperators:
     def is_valid(self) -> bool:
         """Return whether the arrays fit one another; trees are checked when they are read."""
         arrays = self._arrays
-        ends = arrays["origin_ends"]
         return (
             len(arrays["label_bytes"]) == len(arrays["forms"]) == len(self)
             and int(self._label_starts[-1]) + WINDOW == len(arrays["label"])
             and int(self._shape_starts[-1]) == len(arrays["shape"])
-            and len(ends) == -(-len(self) // _GROUP_TREES)
-            and bool((ends[1:] > ends[:-1]).all())
-            and (int(ends[-1]) if len(ends) else 0) == len(arrays["origins"])
             and int(arrays["unparsed"][:, 0].max(initial=0)) < max(len(self), 1)
         )
 
@@ -118,7 +106,7 @@ class StoredOperators:
     def read(self, trees: Integers | None = None, labels: StoredLabels | None = None, first: int = 0) -> OperatorForest:
         """Return a forest of some trees.
 
-        It has one statement per tree, of `SAME_FORM_KINDS` only, and reads origins when they are needed.
+        It has one statement per tree, of `SAME_FORM_KINDS` only.
 
         Args:
             trees: Their numbers; by default all.
@@ -144,28 +132,8 @@ class StoredOperators:
             known, counts = self._arrays["unparsed"].T
             place = np.minimum(np.searchsorted(known, rows), len(known) - 1)
             unparsed = np.where(known[place] == rows, counts[place], 0).astype(np.int64)
-        origins = [(self.read_origin, row) for row in rows.tolist()]
         names = labels if labels is not None else StoredLabels(self.names)
-        return OperatorForest(names, label + first, origins, depth, offsets, unparsed, forms, np.arange(len(rows) + 1))
-
-    def read_origin(self, tree: int) -> Integers:
-        """Return the origins of a tree's nodes; raises `ValueError`."""
-        group, at = divmod(tree, _GROUP_TREES)
-        deltas, starts = self._read_group(group)
-        return np.cumsum(deltas[starts[at] : starts[at + 1]], dtype=np.int64)
-
-    def _unpack_group(self, group: int) -> tuple[npt.NDArray[np.int16], Integers]:
-        starts = accumulate(self.nodes[group * _GROUP_TREES :][:_GROUP_TREES])
-        ends = self._arrays["origin_ends"]
-        data = self._arrays["origins"][int(ends[group - 1]) if group else 0 : int(ends[group])]
-        try:
-            raw = zlib.decompressobj(_RAW_DEFLATE).decompress(data.tobytes(), 2 * int(starts[-1]) + 1)
-        except zlib.error as error:
-            raise ValueError("origins cannot be read") from error
-        deltas = np.frombuffer(raw, np.uint8).reshape(2, -1).T.copy().view("<i2").ravel()
-        if len(deltas) != starts[-1]:
-            raise ValueError("origins cannot be read")
-        return deltas, starts
+        return OperatorForest(names, label + first, depth, offsets, unparsed, forms, np.arange(len(rows) + 1))
 
 
 def pack_operators(forest: OperatorForest) -> dict[str, npt.NDArray[Any]]:
@@ -176,11 +144,6 @@ def pack_operators(forest: OperatorForest) -> dict[str, npt.NDArray[Any]]:
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
     names = [(_LEAF if at & 1 else _OPERATOR) + forest.labels[at >> 1] for at in used[order].tolist()]
-    origin = np.concatenate([np.zeros(1, np.int64), *map(forest.get_origin, range(len(forest)))])
-    deltas, first = np.diff(origin).astype("<i2"), forest.offsets[:-1]
-    deltas[first] = origin[first + 1]
-    parts = np.split(deltas, forest.offsets[_GROUP_TREES:-1:_GROUP_TREES])
-    groups = [_compress(part) for part in parts if len(part)]
     unparsed = np.flatnonzero(forest.unparsed)
     return {
         "names": np.frombuffer(zlib.compress(json.dumps(names).encode(), 9), np.uint8),
@@ -189,15 +152,7 @@ def pack_operators(forest: OperatorForest) -> dict[str, npt.NDArray[Any]]:
         "shape": _encode_shape(forest, is_leaf, sizes),
         "forms": forest.formula_forms[:, : len(SAME_FORM_KINDS)],
         "unparsed": np.stack((unparsed, forest.unparsed[unparsed]), axis=1).astype(np.uint32),
-        "origins": np.frombuffer(b"".join(groups), np.uint8),
-        "origin_ends": np.cumsum([len(part) for part in groups], dtype=np.uint32),
     }
-
-
-def _compress(numbers: npt.NDArray[np.int16]) -> bytes:
-    """Compress the low bytes of numbers, then the high bytes."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, _RAW_DEFLATE)
-    return packer.compress(numbers.view(np.uint8).reshape(-1, 2).T.tobytes()) + packer.flush()
 
 
 def _encode_shape(forest: OperatorForest, is_leaf: npt.NDArray[np.bool_], sizes: Integers) -> npt.NDArray[np.uint8]:
