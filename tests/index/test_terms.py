@@ -282,7 +282,7 @@ def test_interrupted_update_keeps_the_terms_it_extracted(library: Library, encod
 
 def _write(folder: Path, trees: np.ndarray, owners: np.ndarray, codes: np.ndarray) -> TermsEntry:
     """A segment of trees x, y, x, y, ... with some terms, each of which occurs once."""
-    norms = np.zeros((len(trees), len(RANKED_FAMILIES)), np.uint16)
+    norms = np.zeros((len(trees), len(RANKED_FAMILIES)), np.uint8)
     ones, operators = np.ones(len(codes), np.uint8), _make_operators(len(trees))
     columns = np.stack((trees // 3, trees % 3, trees + 7), axis=1)
     return write_segment(folder, trees, Structure(owners, codes, ones, norms, operators, columns))

@@ -75,7 +75,7 @@ class TermIndex:
 
     def get_norms(self, trees: Integers) -> Floats:
         """Return the norms of some trees, all of which must be there: (families, trees)."""
-        norms = np.zeros((len(trees), len(RANKED_FAMILIES)), np.uint16)
+        norms = np.zeros((len(trees), len(RANKED_FAMILIES)), np.uint8)
         for number, rows, places in self._rows.iter_parts(self._rows.find_rows(trees)):
             norms[places] = self._segments[number].norms[rows]
         return decode_norms(norms.T)
