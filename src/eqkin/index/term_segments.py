@@ -48,7 +48,7 @@ PRESENTATION_FAMILIES = tuple(map(TERM_FAMILIES.index, INDEXED_FAMILIES))
 NAMED_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("subtree",))
 NAMELESS_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("anypath", "form"))
 PATTERN_FAMILIES = (*NAMED_FAMILIES, *NAMELESS_FAMILIES[:-1])  # of parts, not of whole statements
-TERM_SCHEME = 6  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
+TERM_SCHEME = 7  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
 SEGMENT_SCHEME = 100 * TERM_SCHEME + 7  # raise the last two digits when only the arrays of a segment change
 
 _LENGTH_PIVOT = np.float32(0.35)  # how much a formula's size counts against it

@@ -121,7 +121,7 @@ class TermIndex:
         Forms are those of `SAME_FORM_KINDS`. Other trees that state the form only in a part are not returned.
         """
         whole = operators.formula_forms[:1]
-        codes = np.unique(compute_form_codes(whole))
+        codes = compute_form_codes(whole)
         found = [np.zeros(0, np.int64)]
         for segment in self._segments:
             with segment.check_damage():
