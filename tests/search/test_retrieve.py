@@ -60,7 +60,7 @@ def test_search_returns_candidates_by_relevance(engine, forest, units, query):
         formulas, vectors = snapshot.library.get_trees(trees), snapshot.view.index.get_vectors(trees)
     assert len(set(trees.tolist())) == len(trees) == SETTINGS.ranked_candidates
     expected = compare_collections(tree, vector[None], formulas, vectors)[0].tolist()
-    assert scores.tolist() == pytest.approx(expected, abs=2e-5)  # norms are rounded
+    assert scores.tolist() == pytest.approx(expected, abs=2e-5)
     hits = engine.search(query, k=20, group=False, fold=False).hits
     assert [hit.equation.tree for hit in hits] == trees[:20].tolist()
     assert [hit.score for hit in hits] == pytest.approx(sorted(expected, reverse=True)[:20], abs=2e-5)

@@ -48,14 +48,14 @@ PRESENTATION_FAMILIES = tuple(map(TERM_FAMILIES.index, INDEXED_FAMILIES))
 NAMED_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("subtree",))
 NAMELESS_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("anypath", "form"))
 PATTERN_FAMILIES = (*NAMED_FAMILIES, *NAMELESS_FAMILIES[:-1])  # of parts, not of whole statements
-TERM_SCHEME = 6  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
-SEGMENT_SCHEME = 100 * TERM_SCHEME + 7  # raise the last two digits when only the arrays of a segment change
+TERM_SCHEME = 7  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
+SEGMENT_SCHEME = 100 * TERM_SCHEME + 8  # raise the last two digits when only the arrays of a segment change
 
 _LENGTH_PIVOT = np.float32(0.35)  # how much a formula's size counts against it
 _LENGTH_OFFSET = np.float32(5)  # nodes that every formula has in addition
 _ARRAYS: dict[str, tuple[str, list[int]]] = {
     "runs": ("I64", [-1, 2]),
-    "norms": ("U16", [-1, len(RANKED_FAMILIES)]),
+    "norms": ("U8", [-1, len(RANKED_FAMILIES)]),
     "papers": ("I64", [-1, 2]),
     "display": ("U16", [-1]),
     "latex": ("U32", [-1]),
@@ -85,7 +85,7 @@ class Structure:
     owners: Rows  # (postings,) position of a tree that has a term
     codes: Codes  # (postings,) the term
     counts: npt.NDArray[np.uint8]  # (postings,) its occurrences; 1 if they are not counted
-    norms: npt.NDArray[np.uint16]  # (trees, families) as `encode_norms` makes them
+    norms: npt.NDArray[np.uint8]  # (trees, families) as `encode_norms` makes them
     operators: OperatorForest
     columns: Integers  # (trees, 3) paper, display and hash of LaTeX (`library.references.EquationColumns`)
 
@@ -123,7 +123,7 @@ class TermSegment:
 
     def __init__(self, path: Path, arrays: dict[str, Array]) -> None:
         self._path = path
-        self.norms: npt.NDArray[np.uint16] = arrays["norms"]
+        self.norms: npt.NDArray[np.uint8] = arrays["norms"]
         first, sizes = arrays["runs"].T
         starts = accumulate(sizes)
         with self.check_damage():

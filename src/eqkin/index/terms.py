@@ -75,7 +75,7 @@ class TermIndex:
 
     def get_norms(self, trees: Integers) -> Floats:
         """Return the norms of some trees, all of which must be there: (families, trees)."""
-        norms = np.zeros((len(trees), len(RANKED_FAMILIES)), np.uint16)
+        norms = np.zeros((len(trees), len(RANKED_FAMILIES)), np.uint8)
         for number, rows, places in self._rows.iter_parts(self._rows.find_rows(trees)):
             norms[places] = self._segments[number].norms[rows]
         return decode_norms(norms.T)
@@ -121,7 +121,7 @@ class TermIndex:
         Forms are those of `SAME_FORM_KINDS`. Other trees that state the form only in a part are not returned.
         """
         whole = operators.formula_forms[:1]
-        codes = np.unique(compute_form_codes(whole))
+        codes = compute_form_codes(whole)
         found = [np.zeros(0, np.int64)]
         for segment in self._segments:
             with segment.check_damage():

@@ -30,6 +30,7 @@ from eqkin.trees.idf import (
     compute_norms,
     find_groups,
     load_bundled_frequencies,
+    round_norms,
     saturate_counts,
     weigh_terms,
 )
@@ -51,7 +52,7 @@ WEIGHTS = {
     "anypath": 0.2,
     "subtree": 0.3,
     "anytree": 0.3,
-    "form": 0.1,
+    "form": 0.025,
     "outline path": 0.6,
     "outline anypath": 0.4,
     "outline subtree": 0.3,
@@ -187,8 +188,12 @@ def compute_similarities(query: FormulaFeatures, formulas: FormulaFeatures, cosi
 
 
 def combine_similarities(query: FormulaFeatures, overlaps: Floats, norms: Floats, cosines: Floats) -> Floats:
-    """Do the same as `compute_similarities`, given overlaps with the query and norms of formulas."""
-    similarities = normalise_by_length(overlaps, query.norms[:, :1], norms)
+    """Do the same as `compute_similarities`, given overlaps with the query and norms of formulas.
+
+    Norms are rounded as an index stores them; if the query's own is rounded to the same, it is taken instead.
+    """
+    own, norms = query.norms[:, :1], round_norms(norms)
+    similarities = normalise_by_length(overlaps, own, np.where(norms == round_norms(own), own, norms))
     return np.concatenate((cosines[None], similarities)).T.astype(np.float32)
 
 

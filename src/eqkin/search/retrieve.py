@@ -48,8 +48,8 @@ class RetrievalSettings:
     wildcard_factor: int = 3  # times as many candidates by terms for a query with wildcards, whose vector says little
     vector_weight: float = 0.4
     presentation_weight: float = 0.1
-    named_weight: float = 0.2
-    nameless_weight: float = 0.3
+    named_weight: float = 0.3
+    nameless_weight: float = 0.2
     needed_weight: float = 0.6  # of terms without wildcards, which every formula of a pattern's form has
 
 

@@ -6,7 +6,7 @@ where df of the n formulas contain the term. Terms too rare for the table count 
 them.
 
 A term weighs its saturated count times the square root of its idf. The norms of a formula are the sums of the squared
-weights of its terms, family by family. They are stored with 16 bits.
+weights of its terms, family by family. They are stored with 8 bits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _BUCKET_BITS = 20  # leading bits of a hash that select its bucket
 _BUCKET_SHIFT = np.uint32(32 - _BUCKET_BITS)
 MAX_COUNTED = 16  # occurrences of a term in a formula; more of them weigh hardly more
 SATURATED_COUNTS = np.array([2 * count / (count + 1) for count in range(MAX_COUNTED + 1)], np.float32)
-_NORM_STEPS = np.float32(5_000)  # 16 bits are enough for norms up to 490,000
+_NORM_STEPS = 24  # 8 bits are enough for norms up to 40,000; 122,880 formulas have at most 10,858
+_DECODED_NORMS = np.expm1(np.arange(256) / _NORM_STEPS).astype(np.float32)
 _GROUPS = np.zeros(max(RANKED_FAMILIES) + 1, np.int64)
 _GROUPS[list(RANKED_FAMILIES)] = np.arange(len(RANKED_FAMILIES))
 
@@ -152,14 +153,19 @@ def find_groups(families: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
     return _GROUPS[families]
 
 
-def encode_norms(norms: Floats) -> npt.NDArray[np.uint16]:
-    """Return 16 bits for each norm, with a relative error of at most 10^-4."""
-    return np.minimum(np.round(_NORM_STEPS * np.log1p(norms)), np.iinfo(np.uint16).max).astype(np.uint16)
+def encode_norms(norms: Floats) -> npt.NDArray[np.uint8]:
+    """Return 8 bits for each norm. Similarities, which divide by a small power of it, are off by .7 % at most."""
+    return np.minimum(np.round(_NORM_STEPS * np.log1p(norms)), 255).astype(np.uint8)
 
 
-def decode_norms(codes: npt.NDArray[np.uint16]) -> Floats:
+def decode_norms(codes: npt.NDArray[np.uint8]) -> Floats:
     """Return what `encode_norms` encoded."""
-    return np.asarray(np.expm1(codes.astype(np.float32) / _NORM_STEPS), np.float32)
+    return np.asarray(_DECODED_NORMS[codes], np.float32)
+
+
+def round_norms(norms: Floats) -> Floats:
+    """Return norms as they are if they are stored."""
+    return decode_norms(encode_norms(norms))
 
 
 @cache

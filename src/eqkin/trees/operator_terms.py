@@ -4,7 +4,7 @@
     anypath    the same with an anonymous leaf for every variable
     subtree    an operator with everything below it
     anytree    the same with an anonymous leaf for every variable
-    form       a whole statement, in each of `FORM_KINDS`; not of outlines
+    form       a whole statement, in the last of `FORM_KINDS`, which all others imply; not of outlines
 
 A slot is the parent's label and, unless the parent's operands have no order, the position. The hash of a subtree adds
 up the hashes of its operands, so operands that commute need not be sorted.
@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
-from eqkin.trees.operators import SAME_FORM_KINDS, Integers, OperatorForest, accumulate
-from eqkin.trees.terms import TERM_FAMILIES, Terms, count_terms, make_term_keys, split_term_keys
+from eqkin.trees.operators import FORM_KINDS, OperatorForest, accumulate
+from eqkin.trees.terms import TERM_FAMILIES, Terms, count_terms, make_term_keys
 
 OPERATOR_TERM_FAMILIES = ("path", "anypath", "subtree", "anytree", "form")
 OUTLINE_TERM_FAMILIES = OPERATOR_TERM_FAMILIES[:4]
@@ -37,7 +37,7 @@ RANKED_FAMILIES = (NEIGHBOUR_FAMILY, *range(FIRST_OPERATOR_FAMILY, FIRST_OUTLINE
 _SEEDS = hash_strings(
     [*(f"operator {name}" for name in OPERATOR_TERM_FAMILIES), *(f"outline {name}" for name in OUTLINE_TERM_FAMILIES)]
 )  # of each family from `FIRST_OPERATOR_FAMILY` on
-_FORM_SEED = _SEEDS[OPERATOR_TERM_FAMILIES.index("form")][None]
+_FORM_SEED, _FORM_KIND = _SEEDS[[OPERATOR_TERM_FAMILIES.index("form")]], np.array([len(FORM_KINDS) - 1], np.uint64)
 FORM_FAMILY = FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index("form")
 _KNOWN_HASHES = 1 << 16  # by the last bits of a hash, most terms that a query does not have are told apart
 
@@ -80,7 +80,9 @@ def add_overlaps(forest: OperatorForest, known: Mask, *arguments: Any) -> None:
 def _extract(forest: OperatorForest, *, outlines: bool) -> tuple[Terms, Mask]:
     known = np.zeros(_KNOWN_HASHES // 8, np.uint8)
     keys = _hash_terms(forest, known, outlines=outlines, learn=True)
-    tree, code, family, count = count_terms(np.concatenate((keys, np.unique(_list_forms(forest)))))
+    statements = np.repeat(np.arange(len(forest)), np.diff(forest.form_offsets))
+    forms = np.unique(make_term_keys(statements, _hash_forms(forest.forms), FORM_FAMILY))
+    tree, code, family, count = count_terms(np.concatenate((keys, forms)))
     return Terms(accumulate(np.bincount(tree, minlength=len(forest))), code, family, count), known
 
 
@@ -96,18 +98,10 @@ def _hash_terms(forest: OperatorForest, known: Mask, *, outlines: bool, learn: b
     return keys
 
 
-def compute_form_codes(form: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    """Return the codes of the terms of one statement, (1, FORM_KINDS), of `SAME_FORM_KINDS`."""
-    return split_term_keys(_make_form_keys(np.zeros(1, np.int64), form[:, : len(SAME_FORM_KINDS)]))[1]
+def compute_form_codes(forms: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Return the codes of the terms of statements, given their forms (statements, FORM_KINDS)."""
+    return (_hash_forms(forms) >> np.uint64(32)).astype(np.uint32)
 
 
-def _list_forms(forest: OperatorForest) -> Codes:
-    """Return the keys of the forms of all statements."""
-    statements = np.repeat(np.arange(len(forest)), np.diff(forest.form_offsets))
-    return _make_form_keys(statements, forest.forms)
-
-
-def _make_form_keys(tree: Integers, forms: npt.NDArray[np.uint32]) -> Codes:
-    kinds = np.arange(forms.shape[1], dtype=np.uint64)
-    code = combine_hashes(_FORM_SEED, combine_hashes(kinds, forms.astype(np.uint64)))
-    return make_term_keys(np.repeat(tree, len(kinds)), code.ravel(), FORM_FAMILY)
+def _hash_forms(forms: npt.NDArray[np.uint32]) -> Codes:
+    return combine_hashes(_FORM_SEED, combine_hashes(_FORM_KIND, forms[:, -1].astype(np.uint64)))
