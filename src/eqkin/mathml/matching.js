@@ -47,22 +47,26 @@ class PartNumbers {
     return slot;
   }
 
+  // The number of a number and the one that follows it.
   follow(first, second) {
     const slot = this.findSlot(first, second);
     if (this.numbers[slot]) return this.numbers[slot];
-    this.store(slot, first, second, ++this.size);
-    if (2 * this.size > this.numbers.length) {
-      const { first, second, numbers } = this;
-      this.makeTable(2 * numbers.length);
-      numbers.forEach((number, at) => { if (number) this.store(this.findSlot(first[at], second[at]), first[at], second[at], number); });
-    }
-    return this.size;
+    const number = ++this.size;
+    this.store(slot, first, second, number);
+    if (2 * number > this.numbers.length) this.growTable();
+    return number;
   }
 
   store(slot, first, second, number) {
     this.first[slot] = first;
     this.second[slot] = second;
     this.numbers[slot] = number;
+  }
+
+  growTable() {
+    const { first, second, numbers } = this;
+    this.makeTable(2 * numbers.length);
+    numbers.forEach((number, at) => { if (number) this.store(this.findSlot(first[at], second[at]), first[at], second[at], number); });
   }
 
   // The number of an operator with operands of these numbers, in any order if they commute.
