@@ -52,7 +52,7 @@ WEIGHTS = {
     "anypath": 0.2,
     "subtree": 0.3,
     "anytree": 0.3,
-    "form": 0.025,
+    "form": 0.025,  # without names; with names, `SAME_STATEMENT` counts it
     "outline path": 0.6,
     "outline anypath": 0.4,
     "outline subtree": 0.3,
