@@ -283,7 +283,7 @@ def test_answer_stays_readable_while_the_engine_frees_memory(parser):
 
 @changed_limits(parse_seconds=1e-6)
 def test_tree_that_takes_too_long_becomes_one_node(converter):
-    presentation = convert_formulas(converter, ["a + b", r"\frac{c}{d}"]).forest
+    presentation = convert_formulas(converter, ["+".join(["a"] * 2_000), r"\frac{c}{d}" * 1_000]).forest
     forest = OperatorParser().parse(presentation)
     assert [forest.to_json(0), forest.to_json(1)] == ["p:math", "p:math"]
     assert forest.unparsed.tolist() == [1, 1]
