@@ -3,7 +3,7 @@
 import pytest
 
 from eqkin.latex.environments import to_converter_input
-from eqkin.latex.macros import Macro, find_definitions, find_macro, pack_macros, unpack_tables
+from eqkin.latex.macros import Macro, MacroTables, find_definitions, pack_macros
 from eqkin.latex.outline import parse
 from eqkin.mathml.converter import Converter
 from eqkin.mathml.formulas import convert_formulas
@@ -166,7 +166,7 @@ def test_number_of_arguments_that_is_no_number_costs_the_definition_only(form, c
 )
 def test_stored_macros_are_found_by_name_as_first_defined(later):
     first = {r"\a": Macro(r"\a", (("m",), ("o", '"}{')), r'{"name":"\c",#1}'), r"\b": Macro(r"\b", (), "", alias=r"\c")}
-    tables = unpack_tables(pack_macros([first, {**first, **later}] if later else [first], [0]))
+    tables = MacroTables(pack_macros([first, {**first, **later}] if later else [first], [0]))
     wanted = {**later, **first}
-    assert {name: find_macro(tables, name) for name in wanted} == wanted
-    assert find_macro(tables, r"\c") is None and find_macro(unpack_tables(b""), r"\a") is None
+    assert {name: tables.find(name) for name in wanted} == wanted
+    assert tables.find(r"\c") is None and MacroTables(b"").find(r"\a") is None

@@ -362,13 +362,6 @@ def _build_macro(stored: dict[str, Any]) -> Macro:
     return Macro(**stored | {"args": tuple(map(tuple, stored["args"]))})
 
 
-def find_macro(stored: bytes, name: str) -> Macro | None:
-    """Return a macro of the tables that `unpack_tables` returned, as it is first defined; None for an unknown name."""
-    start = stored.find(b'{"name":' + orjson.dumps(name) + b",")
-    found = _STORED_MACRO.match(stored, start) if start >= 0 else None
-    return _build_macro(orjson.loads(found[0])) if found else None
-
-
 class _Decompressor(threading.local):
     """A thread's own, which is three times as fast as to make one for each table."""
 
@@ -379,7 +372,27 @@ class _Decompressor(threading.local):
 _DECOMPRESSOR = _Decompressor()
 
 
+class MacroTables:
+    """The tables of a paper as they are stored: few of its macros are needed for some text.
+
+    Args:
+        packed: What `pack_macros` returned.
+    """
+
+    def __init__(self, packed: bytes) -> None:
+        self._stored = _DECOMPRESSOR.decompress(packed) if packed else b""
+        self._found: dict[str, Macro | None] = {}
+
+    def find(self, name: str) -> Macro | None:
+        """Return a macro as it is first defined; None for an unknown name."""
+        if name not in self._found:
+            start = self._stored.find(b'{"name":' + orjson.dumps(name) + b",")
+            match = _STORED_MACRO.match(self._stored, start) if start >= 0 else None
+            self._found[name] = _build_macro(orjson.loads(match[0])) if match else None
+        return self._found[name]
+
+
 @lru_cache(_MAX_UNPACKED)
-def unpack_tables(packed: bytes) -> bytes:
-    """Return what `pack_macros` stored, as JSON: few of its macros are needed for some text."""
-    return _DECOMPRESSOR.decompress(packed) if packed else b""
+def open_macros(packed: bytes) -> MacroTables:
+    """Return the tables of a paper; those of the papers read last stay in memory."""
+    return MacroTables(packed)

@@ -10,7 +10,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput
-from eqkin.latex.macros import find_macro, unpack_tables
+from eqkin.latex.macros import MacroTables, open_macros
 from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, extract_context, to_plain_text
 from eqkin.latex.structural import expand_macros
 from eqkin.library.database import JOIN_WHOLE, LATEX, PROSE
@@ -398,7 +398,7 @@ def make_url(key: str, doi: str, url: str) -> str:
 def _build_equation(row: sqlite3.Row, paper: PaperRecord, nodes: Mapping[int, NodeColumns]) -> EquationRecord:
     tree = row["tree"]
     before, after = read_context(
-        row["prose"], row["mark"], inline=bool(row["inline"]), macros=unpack_tables(row["macros"])
+        row["prose"], row["mark"], inline=bool(row["inline"]), macros=open_macros(row["macros"])
     )
     return EquationRecord(
         id=f"{paper.key}#{row['number']}",
@@ -416,13 +416,13 @@ def _build_equation(row: sqlite3.Row, paper: PaperRecord, nodes: Mapping[int, No
     )
 
 
-def read_context(latex: str, mark: int, macros: bytes = b"", *, inline: bool = False) -> tuple[str, str]:
+def read_context(latex: str, mark: int, macros: MacroTables | None = None, *, inline: bool = False) -> tuple[str, str]:
     """Return the text before and after an equation; reads only up to its neighbours, not the whole section.
 
     Args:
         latex: the section's prose, with a mark in the place of each display.
         mark: the number of its mark; of an inline formula its offset.
-        macros: the macros of the paper (`unpack_tables`); they are expanded in the text.
+        macros: the macros of the paper; they are expanded in the text.
         inline: it is an inline formula.
     """
     if inline:
@@ -445,9 +445,7 @@ def read_context(latex: str, mark: int, macros: bytes = b"", *, inline: bool = F
         paragraph = latex.rfind("\n\n", end_at, end_at + _CONTEXT_CHARS)
         end = paragraph if paragraph > 0 else end_at + _CONTEXT_CHARS
     text = latex[start:at] + EQUATION_MARK + latex[end_at:end]
-    return extract_context(
-        to_plain_text(expand_macros(text, cache(partial(find_macro, macros))) if macros else text), 0
-    )
+    return extract_context(to_plain_text(expand_macros(text, macros.find) if macros else text), 0)
 
 
 def _to_json(values: Iterable[int | str]) -> str:
@@ -471,7 +469,7 @@ def export_equations(
 
 def _describe_equation(library: LibraryFiles, row: sqlite3.Row, mathml: bool) -> dict[str, Any]:
     before, after = read_context(
-        row["prose"], row["mark"], inline=bool(row["inline"]), macros=unpack_tables(row["macros"])
+        row["prose"], row["mark"], inline=bool(row["inline"]), macros=open_macros(row["macros"])
     )
     described = {
         "id": f"{row['key']}#{row['number']}",

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
@@ -70,7 +70,11 @@ _BEND_AT_DEVIATIONS = 2.0  # standard deviations at which the map begins to bend
 
 
 class _OneThread(ContextDecorator):
-    """While any search runs, numeric libraries use one thread: for so few numbers, others only wait for work."""
+    """While any search runs, numeric libraries use one thread: for so few numbers, others only wait for work.
+
+    threadpoolctl lets one thread alone set the number for OpenBLAS, the first that did, until it gives this up. Here,
+    the first search to begin and the last one to end set it, whichever threads they are in.
+    """
 
     def __init__(self) -> None:
         self._lock, self._running = threading.Lock(), 0
@@ -82,6 +86,7 @@ class _OneThread(ContextDecorator):
     def __enter__(self) -> None:
         with self._lock:
             if not self._running:
+                OpenBLASController.clear_controlling_thread(force=True)
                 self._limiter = self._controller.limit(limits=1)
             self._running += 1
 
@@ -89,7 +94,9 @@ class _OneThread(ContextDecorator):
         with self._lock:
             self._running -= 1
             if not self._running:
+                OpenBLASController.clear_controlling_thread(force=True)
                 self._limiter.restore_original_limits()
+                OpenBLASController.clear_controlling_thread(force=True)
 
 
 _ONE_THREAD = _OneThread()
