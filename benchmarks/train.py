@@ -26,6 +26,8 @@ from eqkin.training.randomness import make_step_column
 from eqkin.training.trainer import RecipeTrainer
 from eqkin.trees import Vocabulary
 
+_WARM_UP_TRIPLETS = 2**19  # until most sizes of batches have a CUDA graph
+
 
 def measure_training(
     corpus: Corpus, recipes: list[Recipe], batches: list[int], device: torch.device, seconds: float
@@ -57,7 +59,8 @@ def _measure_batch(report: BenchmarkReport, recipe: Recipe, data: TrainingData, 
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     trainer = RecipeTrainer(recipe, data, compiled=on_gpu, captured=on_gpu)
-    rates = {"eqkin": _measure_rate(trainer, seconds, 512 if on_gpu else 2)}
+    warm_up = max(512, _WARM_UP_TRIPLETS // recipe.batch) if on_gpu else 2
+    rates = {"eqkin": _measure_rate(trainer, seconds, warm_up)}
     peak = torch.cuda.max_memory_allocated() if on_gpu else None
     if recipe.architecture.kind == SUM:
         for compiled in (False, True) if on_gpu else (False,):

@@ -16,7 +16,7 @@ from eqkin.trees.vocabulary import CHARACTER_SLOTS
 _SUM_CHILDREN, _SUM_WARPS = 2, 2  # neighbour sum: children read at a time, warps per program (one node each)
 _MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 32, 1, 64  # moments of trees: nodes at a time, warps, columns
 _MOMENT_ROWS, _MOMENT_STEPS, _MOMENT_COLUMNS = 64, 8, 64  # column moments: nodes at a time, iterations, columns
-_MIX_NODES, _MIX_WARPS = 4, 4  # neighbour mix: nodes and warps per program (all columns each)
+_MIX_NODES, _MIX_CHILDREN, _MIX_STAGES = 4, 4, 1  # neighbour mix: nodes per program (one warp), children read at a time
 _PRODUCT_NODES, _PRODUCT_STEPS, _PRODUCT_COLUMNS, _PRODUCT_WARPS = 16, 16, 64, 2  # term products, likewise
 
 
@@ -128,43 +128,43 @@ def launch_column_moments(x: Tensor) -> Tensor:
 
 
 @triton.jit
-def _load_term(terms, number, columns, width):  # noqa: ANN001, ANN202
-    """Load one of the five rows of coefficients."""
-    return tl.load(terms + number * width + columns, mask=columns < width, other=0.0).to(tl.float32)[None, :]
-
-
-@triton.jit
 def _neighbour_mix_kernel(  # noqa: ANN202
     x, terms, parent, first_child, n_children, out, nodes, width,  # noqa: ANN001
-    BACKWARDS: tl.constexpr, NODES: tl.constexpr, COLUMNS: tl.constexpr,
+    BACKWARDS: tl.constexpr, NODES: tl.constexpr, CHILDREN: tl.constexpr, STAGES: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     columns = tl.arange(0, COLUMNS)
-    node = tl.program_id(0) * NODES + tl.arange(0, NODES)
-    inside = node < nodes
-    above = tl.load(parent + node, mask=inside, other=-2)
-    before = tl.load(parent + node - 1, mask=inside & (node > 0), other=-2)
-    after = tl.load(parent + node + 1, mask=node + 1 < nodes, other=-2)
-    first = tl.load(first_child + node, mask=inside, other=0)
-    children = tl.load(n_children + node, mask=inside, other=0)
-    inner = above >= 0
-    parents = _load_rows(x, above, inner, columns, width)
-    own = _load_rows(x, node, inside & (above > -2), columns, width)
-    left = _load_rows(x, node - 1, inner & (before == above), columns, width)
-    right = _load_rows(x, node + 1, inner & (after == above), columns, width)
-    below = tl.zeros((NODES, COLUMNS), tl.float32)
-    for child in tl.range(0, tl.max(children, axis=0), loop_unroll_factor=4):
-        below += _load_rows(x, first + child, child < children, columns, width)
-    if BACKWARDS:  # a child receives the share of the gradient that it had in the mean
-        parents /= tl.load(n_children + above, mask=inner, other=1).to(tl.float32)[:, None]
+    role = tl.arange(0, 4)  # the node itself, its parent, its left and its right neighbour
+    offset = tl.where(role == 2, -1, tl.where(role == 3, 1, 0))
+    if BACKWARDS:
+        term = tl.where(role == 1, 2, tl.where(role == 2, 4, role))
+        below_term = 1
     else:
-        below /= tl.maximum(children, 1).to(tl.float32)[:, None]
-    mixed = own * _load_term(terms, 0, columns, width)
-    mixed += parents * _load_term(terms, 2 if BACKWARDS else 1, columns, width)
-    mixed += left * _load_term(terms, 4 if BACKWARDS else 3, columns, width)
-    mixed += right * _load_term(terms, 3 if BACKWARDS else 4, columns, width)
-    mixed += below * _load_term(terms, 1 if BACKWARDS else 2, columns, width)
-    at = node[:, None].to(tl.int64) * width + columns[None, :]
-    tl.store(out + at, mixed.to(out.dtype.element_ty), mask=inside[:, None] & (columns < width)[None, :])
+        term = tl.where(role < 2, role, role + 1)
+        below_term = 2
+    weights = _load_rows(terms, term, role >= 0, columns, width)
+    below_weight = tl.load(terms + below_term * width + columns, mask=columns < width, other=0.0).to(tl.float32)
+    for step in tl.static_range(NODES):
+        node = tl.program_id(0) * NODES + step
+        inside = node < nodes
+        above = tl.load(parent + node, mask=inside, other=-2)
+        near = node + offset
+        same_parent = tl.load(parent + near, mask=(near >= 0) & (near < nodes), other=-2) == above
+        there = same_parent & ((above >= 0) | ((role == 0) & (above > -2)))
+        values = _load_rows(x, tl.where(role == 1, above, near), there, columns, width)
+        first = tl.load(first_child + node, mask=inside, other=0)
+        children = tl.load(n_children + node, mask=inside, other=0)
+        below = tl.zeros((COLUMNS,), tl.float32)
+        for child in tl.range(first, first + children, CHILDREN, num_stages=STAGES):
+            some = child + tl.arange(0, CHILDREN)
+            below += tl.sum(_load_rows(x, some, some < first + children, columns, width), axis=0)
+        if BACKWARDS:  # a child receives the share of the gradient that it had in the mean
+            siblings = tl.load(n_children + above, mask=above >= 0, other=1).to(tl.float32)
+            values = tl.where((role == 1)[:, None], values / siblings, values)
+        else:
+            below /= tl.maximum(children, 1).to(tl.float32)
+        mixed = tl.sum(values * weights, axis=0) + below * below_weight
+        at = out + node.to(tl.int64) * width + columns
+        tl.store(at, mixed.to(out.dtype.element_ty), mask=inside & (columns < width))
 
 
 def launch_neighbour_mix(
@@ -177,7 +177,8 @@ def launch_neighbour_mix(
     if nodes:
         _neighbour_mix_kernel[(triton.cdiv(nodes, _MIX_NODES),)](
             x, terms.contiguous(), parent, first_child, n_children, out, nodes, width,
-            BACKWARDS=backwards, NODES=_MIX_NODES, COLUMNS=triton.next_power_of_2(width), num_warps=_MIX_WARPS,
+            BACKWARDS=backwards, NODES=_MIX_NODES, CHILDREN=_MIX_CHILDREN, STAGES=_MIX_STAGES,
+            COLUMNS=triton.next_power_of_2(width), num_warps=1,
         )  # fmt: skip
     return out
 

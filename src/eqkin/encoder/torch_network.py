@@ -288,7 +288,7 @@ class SoftNorm(BatchStatistics):
 
 
 class _AddRows(torch.autograd.Function):
-    """x_i + alpha table_(index_i); the gradient of alpha is summed row by row, which is fast on GPUs."""
+    """x_i + alpha table_(index_i); the gradient of alpha is summed column by column, which is fast on GPUs."""
 
     @staticmethod
     def forward(x: Tensor, alpha: Tensor, table: Tensor, index: Tensor) -> Tensor:
@@ -302,7 +302,7 @@ class _AddRows(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
         table, index = ctx.saved_tensors
         wide = torch.promote_types(gradient.dtype, torch.float32)
-        return gradient, (gradient * table[index]).sum(1, dtype=wide).sum(), None, None
+        return gradient, (gradient * table[index]).sum(0, dtype=wide).sum(), None, None
 
 
 def _sum_and_rectify(x: Tensor, trees: TreeBatch, *, moments: bool) -> tuple[Tensor, Moments]:

@@ -401,11 +401,12 @@ def round_up_nodes(size: int) -> int:
 
 
 def _get_compile_options() -> dict[str, Any]:
-    """Return options under which nothing is compiled a second time for batches of another size.
+    """Return options under which nothing is compiled a second time for batches of another size, nor indices checked.
 
     Reductions over rows and columns at once are chosen by size: as soon as a batch exceeds 5 million numbers.
     """
-    return {name: False for name in ("triton.mix_order_reduction",) if name in torch._inductor.list_options()}
+    off = {"triton.mix_order_reduction", "assert_indirect_indexing"}
+    return dict.fromkeys(off.intersection(torch._inductor.list_options()), False)
 
 
 class _GraphRecorder:
