@@ -40,7 +40,7 @@ def test_column_moments_kernel_compiles():
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_neighbour_mix_kernel_compiles(backwards):
-    constants = {"BACKWARDS": backwards, "NODES": 4, "CHILDREN": 4, "STAGES": 1, "COLUMNS": 512}
+    constants = {"BACKWARDS": backwards, "NODES": 4, "CHILDREN": 8, "COLUMNS": 512}
     structure = dict.fromkeys(("parent", "first_child", "n_children"), "*i32")
     pointers = {"x": "*bf16", "terms": "*fp32", "out": "*bf16"}
     assert compiled(kernels._neighbour_mix_kernel, constants, **pointers, **structure, nodes="i32", width="i32")

@@ -16,7 +16,7 @@ from eqkin.trees.vocabulary import CHARACTER_SLOTS
 _SUM_CHILDREN, _SUM_WARPS = 2, 2  # neighbour sum: children read at a time, warps per program (one node each)
 _MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 32, 1, 64  # moments of trees: nodes at a time, warps, columns
 _MOMENT_ROWS, _MOMENT_STEPS, _MOMENT_COLUMNS = 64, 8, 64  # column moments: nodes at a time, iterations, columns
-_MIX_NODES, _MIX_CHILDREN, _MIX_STAGES = 4, 4, 1  # neighbour mix: nodes per program (one warp), children read at a time
+_MIX_NODES, _MIX_CHILDREN = 4, 8  # neighbour mix: nodes per program (one warp each), children read at a time
 _PRODUCT_NODES, _PRODUCT_STEPS, _PRODUCT_COLUMNS, _PRODUCT_WARPS = 16, 16, 64, 2  # term products, likewise
 
 
@@ -130,7 +130,7 @@ def launch_column_moments(x: Tensor) -> Tensor:
 @triton.jit
 def _neighbour_mix_kernel(  # noqa: ANN202
     x, terms, parent, first_child, n_children, out, nodes, width,  # noqa: ANN001
-    BACKWARDS: tl.constexpr, NODES: tl.constexpr, CHILDREN: tl.constexpr, STAGES: tl.constexpr, COLUMNS: tl.constexpr,
+    BACKWARDS: tl.constexpr, NODES: tl.constexpr, CHILDREN: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     columns = tl.arange(0, COLUMNS)
     role = tl.arange(0, 4)  # the node itself, its parent, its left and its right neighbour
@@ -154,7 +154,7 @@ def _neighbour_mix_kernel(  # noqa: ANN202
         first = tl.load(first_child + node, mask=inside, other=0)
         children = tl.load(n_children + node, mask=inside, other=0)
         below = tl.zeros((COLUMNS,), tl.float32)
-        for child in tl.range(first, first + children, CHILDREN, num_stages=STAGES):
+        for child in tl.range(first, first + children, CHILDREN, num_stages=1):
             some = child + tl.arange(0, CHILDREN)
             below += tl.sum(_load_rows(x, some, some < first + children, columns, width), axis=0)
         if BACKWARDS:  # a child receives the share of the gradient that it had in the mean
@@ -177,8 +177,8 @@ def launch_neighbour_mix(
     if nodes:
         _neighbour_mix_kernel[(triton.cdiv(nodes, _MIX_NODES),)](
             x, terms.contiguous(), parent, first_child, n_children, out, nodes, width,
-            BACKWARDS=backwards, NODES=_MIX_NODES, CHILDREN=_MIX_CHILDREN, STAGES=_MIX_STAGES,
-            COLUMNS=triton.next_power_of_2(width), num_warps=1,
+            BACKWARDS=backwards, NODES=_MIX_NODES, CHILDREN=_MIX_CHILDREN, COLUMNS=triton.next_power_of_2(width),
+            num_warps=1,
         )  # fmt: skip
     return out
 
