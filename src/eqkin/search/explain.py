@@ -17,7 +17,7 @@ from eqkin.limits import check_cancelled
 from eqkin.mathml.converter import LIMIT_ERRORS
 from eqkin.mathml.operators import borrow_parser
 from eqkin.search.results import Pairing
-from eqkin.trees.mathml import NodeColumns, to_mathml
+from eqkin.trees.mathml import NodeColumns, to_mathml, write_parts
 from eqkin.trees.normal import is_silent, normalise_text
 from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
@@ -99,5 +99,6 @@ def _read_answer(nodes: NodeColumns, answer: dict[str, Any]) -> Explanation:
     pairings = tuple(map(Pairing, numbers[::3], numbers[1::3], map(float, numbers[2::3])))
     classes = {pair.hit_node: _SHADES[int(pair.similarity * 4)] for pair in pairings}
     marked, renaming = to_mathml(nodes, classes=classes), tuple((ours, theirs) for ours, theirs in answer["renaming"])
-    bindings = tuple((name, to_mathml(nodes, display=False, roots=found)) for name, found in answer["bindings"])
+    names, parts = [name for name, _ in answer["bindings"]], [part for _, part in answer["bindings"]]
+    bindings = tuple(zip(names, write_parts(nodes, parts), strict=True))
     return Explanation(relation, pairings, renaming, bindings, marked, tuple(answer["changes"]))

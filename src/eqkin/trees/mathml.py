@@ -158,23 +158,7 @@ def parse_mathml(markup: str) -> Node:
     return root
 
 
-@lru_cache(10_000)
-def _escape(text: str) -> str:
-    return escape(NOT_XML.sub("", text))
-
-
-@lru_cache(10_000)
-def _write_attributes(lines: str) -> str:
-    return "".join(f" {name}={quoteattr(value)}" for name, value in _read_attributes(lines) if _is_allowed(name, value))
-
-
-def to_mathml(
-    tree: Node | NodeColumns,
-    *,
-    display: bool = True,
-    classes: Mapping[int, str] | None = None,
-    roots: Sequence[int] = (0,),
-) -> str:
+def to_mathml(tree: Node | NodeColumns, *, display: bool = True, classes: Mapping[int, str] | None = None) -> str:
     """Return a `<math>` element that contains a tree: known elements and attributes only, all text escaped.
 
     Args:
@@ -182,28 +166,49 @@ def to_mathml(
         display: Whether it is shown on a line of its own.
         classes: If given, every node carries its breadth-first number as `data-node`, and those in `classes` their
             class, which needs no escapes.
-        roots: Of the parts that are shown.
     """
     columns = NodeColumns.from_node(tree) if isinstance(tree, Node) else tree
+    return _write_math(_write_nodes(columns, classes)[0], display)
+
+
+def write_parts(tree: NodeColumns, parts: Sequence[Sequence[int]]) -> list[str]:
+    """Return a `<math>` element for each of some parts of a tree, given by the numbers of their topmost nodes."""
+    written = _write_nodes(tree, None) if parts else []
+    inside = ("".join(map(written.__getitem__, part)) for part in parts)
+    return [
+        _write_math(inner if len(part) == 1 else f"<mrow>{inner}</mrow>", display=False)
+        for part, inner in zip(parts, inside, strict=True)
+    ]
+
+
+def _write_math(inside: str, display: bool) -> str:
+    block = ' display="block"' if display else ""
+    return f'<math xmlns="http://www.w3.org/1998/Math/MathML"{block}>{inside}</math>'
+
+
+def _write_nodes(columns: NodeColumns, classes: Mapping[int, str] | None) -> list[str]:
+    """Return the markup of every node with all below it."""
     written, following = [""] * len(columns.tags), len(columns.tags)
     backwards = map(reversed, (range(following), columns.tags, columns.attributes, columns.texts, columns.counts))
-    for number, tag, extra, inside, count in zip(*backwards, strict=True):  # children before their parents
-        if extra:
-            extra = _write_attributes(extra)
-        if classes is not None:
-            shade = f' class="{classes[number]}"' if number in classes else ""
-            extra += f' data-node="{number}"{shade}'
-        if inside and not inside.isalnum():
-            inside = _escape(inside)
+    for number, tag, extra, text, count in zip(*backwards, strict=True):  # children before their parents
+        opening, inside, closing = _write_ends(tag, extra, text)
         if count:
             end, following = following, following - count
             inside += "".join(written[following:end])
-        if tag not in MATHML_TAGS:
-            tag = "mrow"
-        written[number] = f"<{tag}{extra}>{inside}</{tag}>"
-    block, inside = ' display="block"' if display else "", "".join(written[number] for number in roots)
-    inside = inside if len(roots) == 1 else f"<mrow>{inside}</mrow>"
-    return f'<math xmlns="http://www.w3.org/1998/Math/MathML"{block}>{inside}</math>'
+        if classes is not None:
+            shade = f' class="{classes[number]}"' if number in classes else ""
+            opening += f' data-node="{number}"{shade}'
+        written[number] = f"{opening}>{inside}{closing}"
+    return written
+
+
+@lru_cache(20_000)
+def _write_ends(tag: str, attributes: str, text: str) -> tuple[str, str, str]:
+    """Return the start of an element up to its attributes, its text, and its end."""
+    known = tag if tag in MATHML_TAGS else "mrow"
+    pairs = _read_attributes(attributes) if attributes else ()
+    allowed = "".join(f" {name}={quoteattr(value)}" for name, value in pairs if _is_allowed(name, value))
+    return f"<{known}{allowed}", escape(NOT_XML.sub("", text)), f"</{known}>"
 
 
 def to_forest(root: Node) -> Forest:
