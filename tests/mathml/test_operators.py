@@ -1,7 +1,8 @@
 """Operator trees: what formulas say, the same for usual notations of the same thing."""
 
+import sys
 import time
-from itertools import combinations
+from itertools import combinations, count
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.latex.typed import clean_typed_formula
+from eqkin.mathml.converter import evaluate
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.mathml.operators import OperatorParser, encode_trees
 from eqkin.trees.kernels import find_parents
@@ -441,3 +443,31 @@ def test_operator_and_presentation_families_differ(forest):
     assert set(terms.family.tolist()) == set(
         range(len(TERM_FAMILIES), len(TERM_FAMILIES) + len(OPERATOR_TERM_FAMILIES))
     )
+
+
+def test_parser_interrupted_at_any_line_does_not_answer_the_next_call():
+    parser, forests = OperatorParser(), [to_forest(parse_mathml(f"<math><mi>{name}</mi></math>")) for name in "ab"]
+    wanted = parser.parse(forests[1]).labels
+
+    def interrupt_at(number):
+        lines = count()
+
+        def trace(frame, event, _):
+            if event == "line" and next(lines) == number:
+                raise KeyboardInterrupt
+            return trace
+
+        return lambda frame, *_: trace if frame.f_code is evaluate.__code__ else None
+
+    interrupted, before = 0, sys.gettrace()
+    while True:
+        try:
+            sys.settrace(interrupt_at(interrupted))
+            parser.parse(forests[0])
+            break  # it has no line of this number
+        except KeyboardInterrupt:
+            interrupted += 1
+        finally:
+            sys.settrace(before)
+        assert parser.parse(forests[1]).labels == wanted
+    assert interrupted > 5

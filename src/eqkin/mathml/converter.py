@@ -38,7 +38,7 @@ LIMIT_ERRORS = (JSTimeoutException, JSOOMException, JSEvalException)
 PARSER_SCRIPTS = ("symbols", "operators", "canonical", "forms", "weak_forms", "batches")
 _NO_DOCUMENT: dict[str, object] = {"packages": ["latex"], "definitions": [], "formulas": []}
 # Without V8's last compiler, engines read formulas faster, and explain the first hundreds of hits in two thirds of the
-# time: code that is optimised for some formulas is thrown away at the next that differs. Only indexing loses a tenth.
+# time: code optimised for some formulas is discarded when another differs. Only indexing loses a tenth.
 _ENGINE_FLAGS = ("--single-threaded", "--no-opt", "--no-lazy-feedback-allocation")
 _STOP_SECONDS = 1.0  # until an engine delivers the answer of a script that was stopped
 _ENGINE_ADDRESS_BYTES = 2_000_000_000_000  # V8 reserves 1.5 TB for its sandbox
@@ -212,11 +212,9 @@ class Converter:
             "formulas": texts[:known],
         }
         trees = _AnswerCollector()
-        try:
+        with suppress(*LIMIT_ERRORS):  # `convert` finds out which formula is the cause
             wanted = {"first": self.limits.batch_formulas, "parse": self._parse, "displayMode": display}
             trees.add_answer(self._call("openDocument", _to_json(self._document | wanted)))
-        except LIMIT_ERRORS:
-            self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
         return trees.build()
 
     def convert(
@@ -238,7 +236,6 @@ class Converter:
             try:
                 done += trees.add_answer(self._call("convert", _to_json({"formulas": batch, "displayMode": display})))
             except LIMIT_ERRORS as error:
-                self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
                 is_slow = isinstance(error, JSTimeoutException)
                 if len(batch) == 1 and (is_fresh or is_slow):
                     trees.add_failures(1, "time" if is_slow else "memory")
@@ -257,9 +254,13 @@ class Converter:
         self._finish()
 
     def _call(self, function: str, payload: str) -> str:
-        if self._engine is None:
-            self._engine = self._start()
-        return self._run(self._engine, function, payload)
+        try:
+            if self._engine is None:
+                self._engine = self._start()
+            return self._run(self._engine, function, payload)
+        except BaseException:  # an engine that was stopped, interrupted or out of memory cannot be trusted further
+            self.close()
+            raise
 
     def _run(self, engine: MiniRacer, function: str, payload: str) -> str:
         # one evaluation is one round trip to the engine's thread; calling a function object would be three
@@ -333,11 +334,13 @@ def evaluate(engine: MiniRacer, script: str, seconds: float) -> object:
     assert context is not None
     library, answers = context._dll, context._non_cancelable_mr_task_results_queue
     source = context._python_to_value_handle(script)
-    task = library.mr_eval(context._ctx, source.raw, 0)  # 0: the answer goes into that queue
+    task = 0
     try:
+        task = library.mr_eval(context._ctx, source.raw, 0)  # 0: the answer goes into that queue
         answer = answers.get(timeout=seconds)
     except BaseException as error:
-        library.mr_cancel_task(context._ctx, task)
+        if task:
+            library.mr_cancel_task(context._ctx, task)
         with suppress(Empty):
             answers.get(timeout=_STOP_SECONDS)  # that of the stopped script is not the answer to the next one
         if isinstance(error, Empty):

@@ -69,15 +69,15 @@ class OperatorParser:
 
     def call(self, function: str, payload: bytes) -> object:
         """Call a function of the scripts with JSON; a call that reaches a limit raises one of `LIMIT_ERRORS`."""
-        if self._engine is None:
-            self._engine, self._finish = start_engine(
-                self, load_scripts(*PARSER_SCRIPTS, "matching", "explain"), LIMITS
-            )
-        try:  # one evaluation is one round trip to the engine's thread; calling a function object would be three
+        try:
+            if self._engine is None:
+                scripts = load_scripts(*PARSER_SCRIPTS, "matching", "explain")
+                self._engine, self._finish = start_engine(self, scripts, LIMITS)
+            # One evaluation is one round trip to the engine's thread; calling a function object would be three.
             # A buffer that nothing in the engine refers to is freed, even while Python reads it.
             code = f"globalThis.answer = {function}({orjson.dumps(payload.decode()).decode()})"
             return evaluate(self._engine, code, LIMITS.parse_seconds)
-        except LIMIT_ERRORS:
+        except BaseException:  # an interrupted engine may still owe the answer to this call
             self._engine = None
             self._finish()
             raise
