@@ -67,7 +67,7 @@ def measure_ingest(
 
     warm = map(parse_item, open_source("atlas:"))  # starts the engines
     parse_operators(sample_trees((paper.forest for paper in warm if paper.forest is not None), sys.maxsize))
-    katex = BareKatex()  # V8 keeps the settings of its first engine: both have eqkin's
+    katex = BareKatex()  # V8 keeps the flags of its first engine, so this one runs with eqkin's
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         list(pool.map(parse_item, islice(open_source("atlas:"), 4 * jobs)))  # the workers' engines, too
         while chunk := list(islice(items, _ROUND_PAPERS)):

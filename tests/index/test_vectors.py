@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eqkin.errors import CorruptData
 from eqkin.index.embedding import TreeTask
 from eqkin.index.manifest import SETTINGS
 from eqkin.index.term_segments import TermBuffer, extract_structure, open_segment
@@ -110,6 +111,15 @@ def test_rounded_vectors_are_near_the_vectors(tmp_path: Path, count: int, dimens
     assert np.abs(segment.decode(slice(None)) - vectors).max() < 0.003
     np.testing.assert_allclose(segment.compute_cosines(queries), queries @ vectors.T, atol=0.006)
     np.testing.assert_allclose(segment.compute_cosines(queries, rows), queries @ segment.decode(rows).T, atol=1e-5)
+
+
+@pytest.mark.parametrize("array", ["scale", "centres"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_segment_with_numbers_that_are_not_finite_is_refused(tmp_path: Path, array: str, value: float) -> None:
+    segment = VectorSegment.encode(np.arange(5), _make_unit_vectors(5, 8))
+    getattr(segment, array)[0] = value
+    with pytest.raises(CorruptData, match="NaN or infinite"):
+        open_vectors(tmp_path, write_vectors(tmp_path, segment), 8)
 
 
 def test_merging_does_not_round_vectors_again(tmp_path: Path) -> None:

@@ -102,6 +102,7 @@ def test_pairings_use_each_node_at_most_once(explain):
     assert pairings
     assert len({p.query_node for p in pairings}) == len({p.hit_node for p in pairings}) == len(pairings)
     assert all(0 <= p.similarity <= 1 for p in pairings)
+    assert len({*pairings, *pairings}) == len(pairings)
 
 
 def test_explanation_of_a_leaf_an_unrelated_and_a_huge_tree():

@@ -134,3 +134,10 @@ def test_depth_first_order_of_a_formula_is_that_of_its_mathml():
         walked.append(node.tag)
         stack.extend(reversed(node.children))
     assert tags == walked
+
+
+@pytest.mark.parametrize("children", [(-1, 0), (2, 0), (0, 1), (0, 0), (2**62, 0), (2**63 - 1, 0)])
+def test_preorder_of_what_is_no_tree_is_refused(children: tuple[int, int]) -> None:
+    forest = replace(build([("mi", (), "x", [("mi", (), "y", [])])]), n_children=np.array(children))
+    with pytest.raises(ValueError, match="trees"):
+        compute_preorder(forest)

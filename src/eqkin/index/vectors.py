@@ -244,10 +244,12 @@ def open_vectors(folder: Path, entry: SegmentEntry, dimensions: int) -> VectorSe
         "scale": ("F16", [rows]),
         "codes": ("I8", [rows, dimensions]),
     }
-    first, trees, centres, cell, *rest = open_arrays(folder, entry, wanted, REBUILD_HINT)
+    first, trees, centres, cell, scale, codes = open_arrays(folder, entry, wanted, REBUILD_HINT)
     if len(cell) and int(cell.max()) >= len(centres):
         raise CorruptData(f"{folder / entry.file}: damaged (a centre is missing); {REBUILD_HINT}")
-    return VectorSegment(first + trees.astype(np.int64), centres, cell, *rest)
+    if not (np.isfinite(centres).all() and np.isfinite(scale).all()):
+        raise CorruptData(f"{folder / entry.file}: damaged (a vector is NaN or infinite); {REBUILD_HINT}")
+    return VectorSegment(first + trees.astype(np.int64), centres, cell, scale, codes)
 
 
 class VectorFiles:

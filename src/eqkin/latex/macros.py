@@ -363,7 +363,7 @@ def _build_macro(stored: dict[str, Any]) -> Macro:
 
 
 class _Decompressor(threading.local):
-    """A thread's own, which is three times as fast as to make one for each table."""
+    """One decompressor per thread: three times as fast as making one per table."""
 
     def __init__(self) -> None:
         self.decompress = zstandard.ZstdDecompressor().decompress

@@ -44,7 +44,7 @@ class PresentationForest {
     this.count = new Int32Array(total); // of children
   }
 
-  // Fill the columns of one tree and return a parser of it; the engine optimises what is called often, not long loops.
+  // Fill the columns of one tree and return a parser of it; the engine compiles what is called often, not long loops.
   openTree(start, size) {
     const { nodes, offset } = this, { tags, types, meanings, attributes } = this.tables, total = this.tag.length;
     for (let i = start, next = start + 1; i < start + size; i++) {

@@ -46,12 +46,12 @@ const MAX_DEPTH = 200; // of an operator tree
 const MAX_ORDER = 4; // of a derivative that is written out
 
 const NO_CHILDREN = [];
-// `push` is a call in optimised code of the embedded engine, and place -1 of an array is slow.
+// `push` is a call in compiled code of the embedded engine, and place -1 of an array is slow.
 const append = (list, value) => { list[list.length] = value; };
 const lastOf = (list) => (list.length ? list[list.length - 1] : undefined);
 const MAX_KNOWN = 100_000; // texts and kinds that are remembered from batch to batch
 
-// a * (high * 2^16 + low) modulo 2^32. `Math.imul` is a call in optimised code of the embedded engine.
+// a * (high * 2^16 + low) modulo 2^32. `Math.imul` is a call in compiled code of the embedded engine.
 const multiplyWords = (a, high, low) => ((a & 0xffff) * low + ((((a >>> 16) * low + (a & 0xffff) * high) & 0xffff) << 16)) | 0;
 
 // The output function of MurmurHash3: every bit of the input changes half of the bits of the output.

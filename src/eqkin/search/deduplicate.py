@@ -50,7 +50,7 @@ def deduplicate(ranked: Rows, candidates: CandidateSet) -> tuple[Rows, dict[int,
     """
     forms, rows = [0] * len(ranked), ranked.tolist()
     compared = np.flatnonzero(ranked[:_MAX_COMPARED] < len(candidates.keys))
-    for at, form in zip(compared.tolist(), _hash_forms(candidates, ranked[compared]), strict=True):
+    for at, form in zip(compared.tolist(), _hash_operator_trees(candidates, ranked[compared]), strict=True):
         forms[at] = form
     hashes = list(zip(candidates.columns.latex[ranked].tolist(), forms, strict=True))
     counts = Counter(chain.from_iterable(hashes))  # no hash of LaTeX is one of an operator tree
@@ -73,7 +73,7 @@ def deduplicate(ranked: Rows, candidates: CandidateSet) -> tuple[Rows, dict[int,
     return ranked[is_kept], duplicates
 
 
-def _hash_forms(candidates: CandidateSet, rows: Rows) -> list[int]:
+def _hash_operator_trees(candidates: CandidateSet, rows: Rows) -> list[int]:
     """Return hashes of operator trees, in which operands keep their order, from 2^63 on."""
     if not len(rows):
         return []

@@ -72,8 +72,9 @@ _BEND_AT_DEVIATIONS = 2.0  # standard deviations at which the map begins to bend
 class _OneThread(ContextDecorator):
     """While any search runs, numeric libraries use one thread: for so few numbers, others only wait for work.
 
-    threadpoolctl lets one thread alone set the number for OpenBLAS, the first that did, until it gives this up. Here,
-    the first search to begin and the last one to end set it, whichever threads they are in.
+    threadpoolctl lets only the first thread that set OpenBLAS's number of threads change it, until that thread releases
+    control. Here, the first search to begin and the last one to end set it, whichever threads they are in; a limit that
+    another thread of the program sets meanwhile ends with them.
     """
 
     def __init__(self) -> None:

@@ -190,7 +190,7 @@ def compute_similarities(query: FormulaFeatures, formulas: FormulaFeatures, cosi
 def combine_similarities(query: FormulaFeatures, overlaps: Floats, norms: Floats, cosines: Floats) -> Floats:
     """Do the same as `compute_similarities`, given overlaps with the query and norms of formulas.
 
-    Norms are rounded as an index stores them; if the query's own is rounded to the same, it is taken instead.
+    Norms are rounded as an index stores them; one that rounds to the same as the query's is replaced by the query's.
     """
     own, norms = query.norms[:, :1], round_norms(norms)
     similarities = normalise_by_length(overlaps, own, np.where(norms == round_norms(own), own, norms))

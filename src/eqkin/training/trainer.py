@@ -401,7 +401,7 @@ def round_up_nodes(size: int) -> int:
 
 
 def _get_compile_options() -> dict[str, Any]:
-    """Return options under which nothing is compiled a second time for batches of another size, nor indices checked.
+    """Return options under which nothing is compiled again for batches of another size, and indices are not checked.
 
     Reductions over rows and columns at once are chosen by size: as soon as a batch exceeds 5 million numbers.
     """

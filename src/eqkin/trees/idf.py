@@ -36,7 +36,7 @@ _BUCKET_BITS = 20  # leading bits of a hash that select its bucket
 _BUCKET_SHIFT = np.uint32(32 - _BUCKET_BITS)
 MAX_COUNTED = 16  # occurrences of a term in a formula; more of them weigh hardly more
 SATURATED_COUNTS = np.array([2 * count / (count + 1) for count in range(MAX_COUNTED + 1)], np.float32)
-_NORM_STEPS = 24  # 8 bits are enough for norms up to 40,000; 122,880 formulas have at most 10,858
+_NORM_STEPS = 24  # 8 bits are enough for norms up to 41,000; 122,880 formulas have at most 10,858
 _DECODED_NORMS = np.expm1(np.arange(256) / _NORM_STEPS).astype(np.float32)
 _GROUPS = np.zeros(max(RANKED_FAMILIES) + 1, np.int64)
 _GROUPS[list(RANKED_FAMILIES)] = np.arange(len(RANKED_FAMILIES))
@@ -154,7 +154,7 @@ def find_groups(families: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
 
 
 def encode_norms(norms: Floats) -> npt.NDArray[np.uint8]:
-    """Return 8 bits for each norm. Similarities, which divide by a small power of it, are off by .7 % at most."""
+    """Return 8 bits for each norm. Similarities, which divide by a small power of it, are off by .8 % above 10."""
     return np.minimum(np.round(_NORM_STEPS * np.log1p(norms)), 255).astype(np.uint8)
 
 
@@ -164,7 +164,7 @@ def decode_norms(codes: npt.NDArray[np.uint8]) -> Floats:
 
 
 def round_norms(norms: Floats) -> Floats:
-    """Return norms as they are if they are stored."""
+    """Round norms as an index stores them."""
     return decode_norms(encode_norms(norms))
 
 

@@ -374,7 +374,7 @@ def place_nodes(n_children, offsets):
             return nothing, nothing, nothing, nothing
         parent[start] = start
         for node in range(start, end):
-            if n_children[node] < 0 or following + n_children[node] > end or following <= node:
+            if n_children[node] < 0 or n_children[node] > end - following or following <= node:
                 return nothing, nothing, nothing, nothing
             first[node] = following
             for child in range(following, following + n_children[node]):

@@ -187,7 +187,7 @@ def _write_math(inside: str, display: bool) -> str:
 
 
 def _write_nodes(columns: NodeColumns, classes: Mapping[int, str] | None) -> list[str]:
-    """Return the markup of every node with all below it."""
+    """Return the markup of each node and its descendants."""
     written, following = [""] * len(columns.tags), len(columns.tags)
     backwards = map(reversed, (range(following), columns.tags, columns.attributes, columns.texts, columns.counts))
     for number, tag, extra, text, count in zip(*backwards, strict=True):  # children before their parents

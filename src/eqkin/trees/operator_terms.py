@@ -4,7 +4,8 @@
     anypath    the same with an anonymous leaf for every variable
     subtree    an operator with everything below it
     anytree    the same with an anonymous leaf for every variable
-    form       a whole statement, in the last of `FORM_KINDS`, which all others imply; not of outlines
+    form       a whole statement, in the last of `FORM_KINDS`: equal in any other of them, two statements are equal in
+               it, unless only one is among the first four of its formula; not of outlines
 
 A slot is the parent's label and, unless the parent's operands have no order, the position. The hash of a subtree adds
 up the hashes of its operands, so operands that commute need not be sorted.
@@ -26,7 +27,7 @@ import numpy.typing as npt
 
 from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
 from eqkin.trees.operators import FORM_KINDS, OperatorForest, accumulate
-from eqkin.trees.terms import TERM_FAMILIES, Terms, count_terms, make_term_keys
+from eqkin.trees.terms import TERM_FAMILIES, Terms, count_terms, make_term_keys, split_term_keys
 
 OPERATOR_TERM_FAMILIES = ("path", "anypath", "subtree", "anytree", "form")
 OUTLINE_TERM_FAMILIES = OPERATOR_TERM_FAMILIES[:4]
@@ -41,7 +42,7 @@ _FORM_SEED, _FORM_KIND = _SEEDS[[OPERATOR_TERM_FAMILIES.index("form")]], np.arra
 FORM_FAMILY = FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index("form")
 _KNOWN_HASHES = 1 << 16  # by the last bits of a hash, most terms that a query does not have are told apart
 
-Mask = npt.NDArray[np.uint8]  # a bit for each of them
+Mask = npt.NDArray[np.uint8]  # one bit for each value of the last 16 bits of a hash
 
 
 def extract_operator_terms(forest: OperatorForest) -> Terms:
@@ -100,7 +101,7 @@ def _hash_terms(forest: OperatorForest, known: Mask, *, outlines: bool, learn: b
 
 def compute_form_codes(forms: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     """Return the codes of the terms of statements, given their forms (statements, FORM_KINDS)."""
-    return (_hash_forms(forms) >> np.uint64(32)).astype(np.uint32)
+    return split_term_keys(make_term_keys(np.zeros(len(forms), np.int64), _hash_forms(forms), FORM_FAMILY))[1]
 
 
 def _hash_forms(forms: npt.NDArray[np.uint32]) -> Codes:
