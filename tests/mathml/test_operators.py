@@ -14,10 +14,10 @@ from eqkin.mathml.converter import evaluate
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.mathml.operators import OperatorParser, encode_trees
 from eqkin.trees.kernels import find_parents
+from eqkin.trees.kinds import TERM_FAMILIES
 from eqkin.trees.mathml import parse_mathml, to_forest
 from eqkin.trees.operator_terms import FIRST_OPERATOR_FAMILY, OPERATOR_TERM_FAMILIES, extract_operator_terms
 from eqkin.trees.operators import FORM_KINDS, UNORDERED, OperatorForest
-from eqkin.trees.terms import TERM_FAMILIES
 from tests.limits import changed_limits
 from tests.trees.strategies import build
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from eqkin.api import Library
 from eqkin.limits import LIMITS
 from eqkin.trees import ForestBuilder
+from eqkin.trees.kinds import TERM_FAMILIES
 from eqkin.trees.mathml import to_node
-from eqkin.trees.terms import TERM_FAMILIES, extract_terms
+from eqkin.trees.terms import extract_terms
 from tests.trees import reference
 from tests.trees.any_trees import TREES
 from tests.trees.strategies import build

@@ -31,6 +31,7 @@ from eqkin.index.vectors import Floats, Integers
 from eqkin.mathml.operators import parse_operators
 from eqkin.storage.segments import Array, open_arrays, write_arrays
 from eqkin.trees.idf import MAX_COUNTED, compute_norms, encode_norms, load_bundled_frequencies, weigh_terms
+from eqkin.trees.kinds import TERM_FAMILIES
 from eqkin.trees.operator_terms import (
     FIRST_OPERATOR_FAMILY,
     NEIGHBOUR_FAMILY,
@@ -40,7 +41,7 @@ from eqkin.trees.operator_terms import (
 )
 from eqkin.trees.operators import OperatorForest, accumulate
 from eqkin.trees.stored_operators import OPERATOR_ARRAYS, StoredOperators, pack_operators
-from eqkin.trees.terms import INDEXED_FAMILIES, TERM_FAMILIES, Terms, extract_terms
+from eqkin.trees.terms import INDEXED_FAMILIES, Terms, extract_terms
 
 # Families of terms that are indexed. Of presentation trees: symbols, pairs of neighbours. Of operator trees: operators
 # with all that is below them, paths without names, whole statements.

@@ -15,9 +15,7 @@ from numba import bool_, float32, int64, types, uint8, uint16, uint32, uint64
 from eqkin.compiler import njit
 from eqkin.storage.bits import PREFIX_BITS, WINDOW, load_bits, write_bits
 from eqkin.trees.hashing import GOLDEN, MULTIPLIERS
-from eqkin.trees.normal import ROW_HASH, SIGN_HASH, TagKinds, TextKinds
-from eqkin.trees.operators import LabelKinds
-from eqkin.trees.terms import FAMILY_BITS, TERM_FAMILIES
+from eqkin.trees.kinds import FAMILY_BITS, ROW_HASH, SIGN_HASH, TERM_FAMILIES, LabelKinds, TagKinds, TextKinds
 
 _FIRST_FAMILY = len(TERM_FAMILIES)  # of operator trees
 _OUTLINE_FAMILY = 5  # the first of outlines, counted from there

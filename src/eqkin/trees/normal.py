@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from eqkin.trees.forest import Forest, Numbers, Places, number_values
 from eqkin.trees.hashing import Codes, hash_string, hash_strings
+from eqkin.trees.kinds import TagKinds, TextKinds
 
 Flags = npt.NDArray[np.bool_]
 
@@ -131,21 +132,6 @@ class NormalNodes:
     label: Codes  # (nodes,) hash of tag, text and variant
     slot: Codes  # (nodes,) hash of the parent's tag and, except in rows and tables, of the position
     name: Codes  # (nodes,) hash of text and variant
-
-
-class TagKinds:
-    """Bits: what a tag says about nodes."""
-
-    ROW, ORDERED, SPACE, TEXT, IDENTIFIER, SYMBOL = (1 << bit for bit in range(6))
-
-
-class TextKinds:
-    """Bits: what the text of a leaf says about it."""
-
-    LETTER, SILENT, SIGN, BLANK = (1 << bit for bit in range(4))
-
-
-ROW_HASH, SIGN_HASH = map(hash_string, ("mrow", "mo"))
 
 
 @lru_cache(1_000)

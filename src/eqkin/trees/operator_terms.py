@@ -26,8 +26,9 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
+from eqkin.trees.kinds import TERM_FAMILIES
 from eqkin.trees.operators import FORM_KINDS, OperatorForest, accumulate
-from eqkin.trees.terms import TERM_FAMILIES, Terms, count_terms, make_term_keys, split_term_keys
+from eqkin.trees.terms import Terms, count_terms, make_term_keys, split_term_keys
 
 OPERATOR_TERM_FAMILIES = ("path", "anypath", "subtree", "anytree", "form")
 OUTLINE_TERM_FAMILIES = OPERATOR_TERM_FAMILIES[:4]

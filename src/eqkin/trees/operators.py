@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.trees.hashing import Codes, hash_string
+from eqkin.trees.kinds import LabelKinds
 
 Integers = npt.NDArray[np.int64]
 # canonical: notation unified; renamed: its variables without names; weak: terms moved, scaled, solved for a variable
@@ -30,12 +31,6 @@ _ANY_VARIABLE = hash_string("any variable")
 _MAX_CACHED_LABELS = 1 << 16
 _RELATIONS = frozenset("≈ ∝ ~ ≡ ≤ < ≥ > ≠ → :=".split())
 _DECORATION = re.compile(r"[_.′^]")
-
-
-class LabelKinds:
-    """Bits: what the label of a node says about it and its outline."""
-
-    VARIABLE, UNORDERED, UNORDERED_OUTLINE, APPLIED, INDEXED, DETAIL, WRAPPER, PLAIN = (1 << bit for bit in range(8))
 
 
 _APPLIED = frozenset({"app", "idx"})  # the first operand with arguments or indices

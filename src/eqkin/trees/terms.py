@@ -27,13 +27,12 @@ import numpy.typing as npt
 
 from eqkin.trees.forest import Forest, Places, iter_blocks
 from eqkin.trees.hashing import Codes, combine_hashes, compute_powers, compute_prefix_sums, hash_strings
+from eqkin.trees.kinds import FAMILY_BITS, TERM_FAMILIES
 from eqkin.trees.normal import Normaliser, NormalNodes
 
-TERM_FAMILIES = ("label", "path", "path2", "apath2", "sibling", "run2", "run3", "renamed2", "renamed3")
 INDEXED_FAMILIES = ("label", "sibling")
 MAX_NGRAM_NODES = 24
 _NODES_PER_BLOCK = 200_000  # nodes processed at a time
-FAMILY_BITS = 5
 _SEEDS = hash_strings(TERM_FAMILIES)
 
 
