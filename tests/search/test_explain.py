@@ -10,6 +10,7 @@ from eqkin.mathml.operators import parse_operators
 from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
 from eqkin.trees.mathml import MATHML_ATTRIBUTES, MATHML_TAGS, Node, NodeColumns, parse_mathml, to_forest, to_node
+from eqkin.trees.operators import OperatorForest
 
 
 @pytest.fixture(scope="module")
@@ -210,3 +211,14 @@ def test_any_two_trees_can_be_explained(one, other):
     assert len({p.query_node for p in found}) == len({p.hit_node for p in found}) == len(found)
     itself = explain_trees(one, one)
     assert itself.relation == "same" and len(itself.pairings) == len(_nodes(one))
+
+
+def test_hit_at_a_limit_leaves_the_explanations_of_the_others():
+    leaf = to_forest(parse_mathml("<math><mi>x</mi></math>"))
+    one, operators = NodeColumns.read(leaf, 0), parse_operators(leaf)
+    depth = 20_000  # more than the engine's stack holds
+    deep = NodeColumns(
+        ["math", *["mrow"] * depth, "mi"], [""] * (depth + 2), [*[""] * (depth + 1), "x"], [*[1] * (depth + 1), 0]
+    )
+    found = explain_hits(one, operators, [one, deep, one], OperatorForest.concatenate([operators] * 3))
+    assert [bool(explanation.pairings) for explanation in found] == [True, False, True]

@@ -56,23 +56,27 @@ def explain_hits(
     """
     same = (theirs.formula_forms == operators.formula_forms[0]).tolist()
     forms = [[kind for kind, is_same in zip(FORM_KINDS, row, strict=True) if is_same] for row in same]
-    explanations: list[Explanation] = []
     asked = _describe_tree(query, operators, 0, parts)
-    for start in range(0, len(hits), _HITS_PER_CALL):
+
+    def explain(first: int, last: int) -> list[Explanation]:
         check_cancelled()
-        some = slice(start, start + _HITS_PER_CALL)
-        trees = hits[some]
-        described = [_describe_tree(tree, theirs, at, parts) for at, tree in enumerate(trees, start)]
+        trees = hits[first:last]
+        described = [_describe_tree(tree, theirs, at, parts) for at, tree in enumerate(trees, first)]
         texts = set(chain(query.texts, *(tree.texts for tree in trees)))
         signs = {text: sign for text in texts if (sign := _read_sign(text)) != text}
-        payload = {"query": asked, "hits": described, "forms": forms[some], "signs": signs}
+        payload = {"query": asked, "hits": described, "forms": forms[first:last], "signs": signs}
         try:
             with borrow_parser() as parser:
                 answers = orjson.loads(str(parser.call("explainHits", orjson.dumps(payload))))
-            explanations += [_read_answer(tree, answer) for tree, answer in zip(trees, answers, strict=True)]
-        except LIMIT_ERRORS:  # a list of hits is worth more than the reasons for some
-            explanations += [Explanation()] * len(trees)
-    return explanations
+        except LIMIT_ERRORS:  # a list of hits is worth more than the reasons for one
+            if len(trees) == 1:
+                return [Explanation()]
+            middle = (first + last) // 2
+            return explain(first, middle) + explain(middle, last)
+        return [_read_answer(tree, answer) for tree, answer in zip(trees, answers, strict=True)]
+
+    starts = range(0, len(hits), _HITS_PER_CALL)
+    return [one for start in starts for one in explain(start, min(start + _HITS_PER_CALL, len(hits)))]
 
 
 def _describe_tree(nodes: NodeColumns, operators: OperatorForest, tree: int, parts: bool) -> dict[str, object]:
