@@ -1,5 +1,6 @@
 """Rows, inline formulas, numbers and addresses as a library stores and shows them."""
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -71,3 +72,17 @@ def test_document_without_title_is_named_by_its_file(tmp_path: Path) -> None:
     with Library.open(tmp_path / "library", create=True) as library:
         library.add(tmp_path / "thesis", tmp_path / "lecture 3.md")
         assert [paper["title"] for paper in library.list_papers()] == ["thesis/main", "lecture 3"]
+
+
+def test_page_of_a_paper_reads_the_prose_of_a_section_once(tmp_path: Path) -> None:
+    words = "words " * 400
+    (tmp_path / "long.md").write_text("\n\n".join(f"{words}\n\n$$ x = {i} $$" for i in range(200)))
+    with Library.open(tmp_path / "library", create=True) as library:
+        library.add(tmp_path / "long.md")
+        (key,) = (paper["key"] for paper in library.list_papers())
+        tracemalloc.start()
+        (section,) = get_paper_page(library, key).sections
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert len(section[1]) == 200 and all(equation.before.endswith("words") for equation in section[1])
+    assert peak < 200 * len(words) * 20, f"{peak:,} bytes for a section of {200 * len(words):,} characters"

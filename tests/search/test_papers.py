@@ -7,7 +7,9 @@ import pytest
 from eqkin import Library
 from eqkin.errors import BadInput, LimitReached
 from eqkin.search import SearchEngine, papers
+from eqkin.search.papers import read_draft
 from tests.cancelling import CountingScope
+from tests.limits import changed_limits
 
 TRIVIAL = "\n".join(rf"\[ x_{{{i}}} = {i} \] \[ a = b_{{{i}}} \]" for i in range(4))
 SPECIAL = (
@@ -118,3 +120,21 @@ def test_search_of_related_papers_stops_when_it_is_cancelled(small):
         with pytest.raises(LimitReached, match="given up"):
             # with another number of hits, or it would be the answer that was kept
             CountingScope(cancelled_at).run(small.find_similar_papers, "record:special", 10 + cancelled_at)
+
+
+def test_long_draft_is_represented_by_some_of_its_equations(tmp_path, encoder):
+    draft = tmp_path / "draft.md"
+    draft.write_text("\n\n".join(f"Before {i}.\n\n$$ x_{{{i}}} = {i} $$" for i in range(9)))
+    with changed_limits(draft_equations=3):
+        query = read_draft(str(draft), encoder)
+    assert [equation.latex.split()[-1] for equation in query.equations] == ["0", "4", "8"]
+    assert [equation.before for equation in query.equations] == ["Before 0.", "Before 4.", "Before 8."]
+    assert query.vectors == pytest.approx(encoder.encode([equation.latex for equation in query.equations]), abs=1e-5)
+
+
+def test_reading_of_a_draft_stops_when_it_is_cancelled(small, tmp_path):
+    draft = tmp_path / "draft.md"
+    draft.write_text("\n".join(f"$$ x = {i} $$" for i in range(1_000)))
+    for cancelled_at in range(1, 5):
+        with pytest.raises(LimitReached, match="given up"):
+            CountingScope(cancelled_at).run(small.find_similar_papers, draft)

@@ -30,11 +30,13 @@ _PAPER_COLUMNS = (
     "p.id AS paper_id, p.key, p.title AS paper_title, p.authors, p.year, p.fields, p.origin, p.lang, p.doi, p.url, "
     "p.cite_key"
 )
-_SELECT_EQUATIONS = f"""
+_FROM_EQUATIONS = f"FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section {JOIN_WHOLE}"
+_SELECT_OF_PAPER = f"""
 SELECT e.tree, e.number, e.mark, {LATEX} AS latex, e.label, e.printed, w.number AS whole, e.inline, e.section,
-    s.title AS heading, {PROSE} AS prose, p.macros, {_PAPER_COLUMNS}
-FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section {JOIN_WHOLE}
-"""
+    s.title AS heading, p.macros, {_PAPER_COLUMNS}
+{_FROM_EQUATIONS}
+"""  # without prose: that of a section would come with each of its equations
+_SELECT_EQUATIONS = _SELECT_OF_PAPER.replace("p.macros,", f"p.macros, {PROSE} AS prose,")
 _SELECT_REFS = (
     f"SELECT e.tree, p.key, e.number, {LATEX}, p.year, p.fields, p.lang, coalesce(w.number, -1) "
     f"FROM equations e JOIN papers p ON p.id = e.paper {JOIN_WHOLE} WHERE e.tree IN (SELECT value FROM json_each(?))"
@@ -42,8 +44,8 @@ _SELECT_REFS = (
 _SELECT_EXPORT = f"""
 SELECT e.tree, e.number, e.mark, e.environment, e.label, e.status, e.repaired, e.reason, e.message, e.printed, e.inline,
     e.section, {LATEX} AS latex, w.number AS whole, p.key, p.title, p.authors, p.year, p.fields, p.macros,
-    s.title AS heading, {PROSE} AS prose
-FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section {JOIN_WHOLE}
+    s.title AS heading
+{_FROM_EQUATIONS}
 WHERE p.id = ? AND (? OR e.tree IS NOT NULL) ORDER BY e.number
 """
 
@@ -320,7 +322,7 @@ def get_equations(
         f"{_SELECT_EQUATIONS} WHERE e.tree IN (SELECT value FROM json_each(?))", (_to_json(map(int, trees)),)
     ).fetchall()
     known = _read_nodes(library, rows, nodes)
-    return {row["tree"]: _build_equation(row, _build_paper(row), known) for row in rows}
+    return {row["tree"]: _build_equation(row, SectionProse(row["prose"]), _build_paper(row), known) for row in rows}
 
 
 def _read_nodes(
@@ -342,7 +344,7 @@ def get_equation(library: LibraryFiles, name: str) -> EquationRecord:
     ).fetchone()
     if row is None:
         raise BadInput(f"the library has no equation {name[:200]!r}; an id is PAPER#NUMBER, as a search prints it")
-    return _build_equation(row, _build_paper(row), _read_nodes(library, [row]))
+    return _build_equation(row, SectionProse(row["prose"]), _build_paper(row), _read_nodes(library, [row]))
 
 
 def get_paper_page(library: LibraryFiles, key: str, *, only_displays: bool = True) -> PaperPage:
@@ -360,15 +362,15 @@ def get_paper_page(library: LibraryFiles, key: str, *, only_displays: bool = Tru
         raise BadInput(f"the library has no paper {key[:200]!r}")
     paper = _build_paper(head)
     rows = library.connection.execute(
-        f"{_SELECT_EQUATIONS} WHERE e.paper = ? AND (NOT ? OR e.whole IS NULL AND NOT e.inline) "
+        f"{_SELECT_OF_PAPER} WHERE e.paper = ? AND (NOT ? OR e.whole IS NULL AND NOT e.inline) "
         "ORDER BY s.number, e.number",
         (head["paper_id"], only_displays),
     ).fetchall()
-    nodes = _read_nodes(library, rows)
+    nodes, prose = _read_nodes(library, rows), _read_sections(library, head["paper_id"])
     sections: dict[int, tuple[str, list[EquationRecord]]] = {}
     for row in rows:
         _, members = sections.setdefault(row["section"], (row["heading"], []))
-        members.append(_build_equation(row, paper, nodes))
+        members.append(_build_equation(row, prose[row["section"]], paper, nodes))
     listed = tuple((heading, tuple(members)) for heading, members in sections.values())
     return PaperPage(paper, head["abstract"], listed)
 
@@ -395,11 +397,17 @@ def make_url(key: str, doi: str, url: str) -> str:
     return f"https://doi.org/{doi}" if doi else url
 
 
-def _build_equation(row: sqlite3.Row, paper: PaperRecord, nodes: Mapping[int, NodeColumns]) -> EquationRecord:
+def _read_sections(library: LibraryFiles, paper: int) -> dict[int, SectionProse]:
+    """Return the prose of each section of a paper."""
+    found = library.connection.execute(f"SELECT s.id, {PROSE} FROM sections s WHERE s.paper = ?", (paper,)).fetchall()
+    return {number: SectionProse(latex) for number, latex in found}
+
+
+def _build_equation(
+    row: sqlite3.Row, section: SectionProse, paper: PaperRecord, nodes: Mapping[int, NodeColumns]
+) -> EquationRecord:
     tree = row["tree"]
-    before, after = read_context(
-        row["prose"], row["mark"], inline=bool(row["inline"]), macros=open_macros(row["macros"])
-    )
+    before, after = section.read_context(row["mark"], inline=bool(row["inline"]), macros=open_macros(row["macros"]))
     return EquationRecord(
         id=f"{paper.key}#{row['number']}",
         tree=-1 if tree is None else tree,
@@ -416,36 +424,48 @@ def _build_equation(row: sqlite3.Row, paper: PaperRecord, nodes: Mapping[int, No
     )
 
 
-def read_context(latex: str, mark: int, macros: MacroTables | None = None, *, inline: bool = False) -> tuple[str, str]:
-    """Return the text before and after an equation; reads only up to its neighbours, not the whole section.
+class SectionProse:
+    """The prose of a section, with a mark in the place of each display."""
 
-    Args:
-        latex: the section's prose, with a mark in the place of each display.
-        mark: the number of its mark; of an inline formula its offset.
-        macros: the macros of the paper; they are expanded in the text.
-        inline: it is an inline formula.
-    """
-    if inline:
-        found = INLINE_FORMULA.match(latex, mark)
-        at, end_at = mark, found.end() if found else -1
-    else:
-        at = -1
-        for _ in range(mark + 1):
-            at = latex.find(EQUATION_MARK, at + 1)
+    def __init__(self, latex: str) -> None:
+        self._latex = latex
+        self._marks: list[int] = []  # places of the first marks, as far as they were looked for
+
+    def read_context(self, mark: int, macros: MacroTables | None = None, *, inline: bool = False) -> tuple[str, str]:
+        """Return the text before and after an equation; reads only up to its neighbours, not the whole section.
+
+        Args:
+            mark: The number of its mark; of an inline formula its offset.
+            macros: The macros of the paper; they are expanded in the text.
+            inline: Whether it is an inline formula.
+        """
+        latex = self._latex
+        if inline:
+            found = INLINE_FORMULA.match(latex, mark)
+            at, end_at = mark, found.end() if found else -1
+        else:
+            at = self._find_mark(mark)
+            end_at = at + 1
+        if at < 0 or end_at < 0:
+            return "", ""
+        start, end = latex.rfind(EQUATION_MARK, 0, at) + 1, latex.find(EQUATION_MARK, end_at)
+        end = end if end >= 0 else len(latex)
+        if at - start > _CONTEXT_CHARS:  # cut between paragraphs, so that no inline formula loses its first half
+            start = max(latex.find("\n\n", at - _CONTEXT_CHARS, at), at - _CONTEXT_CHARS)
+        if end - end_at > _CONTEXT_CHARS:
+            paragraph = latex.rfind("\n\n", end_at, end_at + _CONTEXT_CHARS)
+            end = paragraph if paragraph > 0 else end_at + _CONTEXT_CHARS
+        text = latex[start:at] + EQUATION_MARK + latex[end_at:end]
+        return extract_context(to_plain_text(expand_macros(text, macros.find) if macros else text), 0)
+
+    def _find_mark(self, number: int) -> int:
+        """Return the place of a mark, -1 if there are fewer."""
+        while len(self._marks) <= number:
+            at = self._latex.find(EQUATION_MARK, self._marks[-1] + 1 if self._marks else 0)
             if at < 0:
-                break
-        end_at = at + 1
-    if at < 0 or end_at < 0:
-        return "", ""
-    start, end = latex.rfind(EQUATION_MARK, 0, at) + 1, latex.find(EQUATION_MARK, end_at)
-    end = end if end >= 0 else len(latex)
-    if at - start > _CONTEXT_CHARS:  # cut between paragraphs, so that no inline formula loses its first half
-        start = max(latex.find("\n\n", at - _CONTEXT_CHARS, at), at - _CONTEXT_CHARS)
-    if end - end_at > _CONTEXT_CHARS:
-        paragraph = latex.rfind("\n\n", end_at, end_at + _CONTEXT_CHARS)
-        end = paragraph if paragraph > 0 else end_at + _CONTEXT_CHARS
-    text = latex[start:at] + EQUATION_MARK + latex[end_at:end]
-    return extract_context(to_plain_text(expand_macros(text, macros.find) if macros else text), 0)
+                return -1
+            self._marks.append(at)
+        return self._marks[number]
 
 
 def _to_json(values: Iterable[int | str]) -> str:
@@ -462,15 +482,14 @@ def export_equations(
     with library.translate_errors():
         papers = [row[0] for row in library.connection.execute("SELECT id FROM papers ORDER BY id").fetchall()]
         for paper in papers:  # one at a time, so that no reader's cursor stays open and keeps a writer waiting
+            prose = _read_sections(library, paper)
             for row in library.connection.execute(_SELECT_EXPORT, (paper, failed)).fetchall():
-                described = _describe_equation(library, row, mathml)
+                described = _describe_equation(library, row, prose[row["section"]], mathml)
                 yield described | {"tree": row["tree"]} if numbers else described
 
 
-def _describe_equation(library: LibraryFiles, row: sqlite3.Row, mathml: bool) -> dict[str, Any]:
-    before, after = read_context(
-        row["prose"], row["mark"], inline=bool(row["inline"]), macros=open_macros(row["macros"])
-    )
+def _describe_equation(library: LibraryFiles, row: sqlite3.Row, section: SectionProse, mathml: bool) -> dict[str, Any]:
+    before, after = section.read_context(row["mark"], inline=bool(row["inline"]), macros=open_macros(row["macros"]))
     described = {
         "id": f"{row['key']}#{row['number']}",
         "paper": row["key"],

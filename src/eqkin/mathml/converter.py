@@ -31,7 +31,7 @@ from py_mini_racer import JSEvalException, JSOOMException, JSTimeoutException, M
 from eqkin.errors import CorruptData, EqkinError
 from eqkin.latex.environments import DIAGRAM_COMMANDS
 from eqkin.latex.macros import Macro, find_providers, load_preludes
-from eqkin.limits import LIMITS, Limits
+from eqkin.limits import LIMITS, Limits, check_cancelled
 from eqkin.trees.forest import Forest, ForestBuilder
 
 LIMIT_ERRORS = (JSTimeoutException, JSOOMException, JSEvalException)
@@ -228,6 +228,7 @@ class Converter:
         texts = self._trim_formulas(formulas)
         done = alone = 0  # formulas up to `alone` are tried one by one: one of them stopped the engine
         while done < len(texts):
+            check_cancelled()
             if time.monotonic() > deadline:
                 trees.add_failures(len(texts) - done, "time for the paper")
                 break

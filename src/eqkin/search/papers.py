@@ -20,7 +20,7 @@ import numpy as np
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.library.records import read_context
+from eqkin.library.records import SectionProse
 from eqkin.limits import LIMITS, check_cancelled
 from eqkin.search.backend import EquationRef, Floats, Keys, Snapshot
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
@@ -81,15 +81,16 @@ def read_draft(source: str, encoder: Encoder) -> QueryPaper:
 
     builder, equations, keys, problems = ForestBuilder(), list[EquationRecord](), set[str](), list[str]()
     for item in open_source(source):
-        check_cancelled()
         parsed = parse_item(item, "", "displays")
+        check_cancelled()  # then what was parsed is a failure
         keys.add(parsed.key)
         if parsed.forest is None:
             problems.append(parsed.message)
             continue
-        builder.add_forest(parsed.forest)
-        equations.extend(_build_draft_records(parsed, parsed.forest))
-        if len(equations) > LIMITS.draft_equations:
+        trees, records = _build_draft_records(parsed, parsed.forest, LIMITS.draft_equations)
+        builder.add_forest(parsed.forest.select(trees))
+        equations.extend(records)
+        if len(equations) >= LIMITS.draft_equations:
             break
     if not equations:
         reason = problems[0] if problems else "it has no equations that can be read"
@@ -196,7 +197,8 @@ def _thin_out(values: Keys, most: int) -> Keys:
     return values if len(values) <= most else values[np.linspace(0, len(values) - 1, most).round().astype(np.int64)]
 
 
-def _build_draft_records(parsed: ParsedPaper, forest: Forest) -> list[EquationRecord]:
+def _build_draft_records(parsed: ParsedPaper, forest: Forest, most: int) -> tuple[list[int], list[EquationRecord]]:
+    """Return the trees of at most as many equations of a draft, evenly spread, and the records of these."""
     paper = parsed.paper
     record = PaperRecord(
         parsed.key,
@@ -206,14 +208,16 @@ def _build_draft_records(parsed: ParsedPaper, forest: Forest) -> list[EquationRe
         tuple(paper.fields) if paper else (),
         parsed.origin,
     )
+    sections = [(heading, SectionProse(latex)) for _, heading, latex in parsed.sections]
+    readable = [equation for equation in parsed.equations if equation.tree >= 0]
+    chosen = [readable[at] for at in _thin_out(np.arange(len(readable)), most).tolist()]
     equations = []
-    for equation in parsed.equations:
-        if equation.tree >= 0:
-            _, heading, latex = parsed.sections[equation.section]
-            before, after = read_context(latex, equation.mark)
-            mathml = to_mathml(NodeColumns.read(forest, equation.tree))
-            name = f"{parsed.key}#{equation.number}"
-            equations.append(
-                EquationRecord(name, -1, equation.latex, mathml, equation.label, heading, before, after, record)
-            )
-    return equations
+    for equation in chosen:
+        heading, prose = sections[equation.section]
+        before, after = prose.read_context(equation.mark)
+        mathml = to_mathml(NodeColumns.read(forest, equation.tree))
+        name = f"{parsed.key}#{equation.number}"
+        equations.append(
+            EquationRecord(name, -1, equation.latex, mathml, equation.label, heading, before, after, record)
+        )
+    return [equation.tree for equation in chosen], equations
