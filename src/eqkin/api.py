@@ -115,7 +115,9 @@ class Library(LibraryFiles):
             How many papers were converted again.
         """
         from eqkin.library.upgrade import compress_prose, upgrade_trees
+        from eqkin.library.writer import restore_forest_folder
 
+        restore_forest_folder(self.folder)
         with self.open_writer() as writer:
             converted = upgrade_trees(writer, executor or LocalExecutor(), progress)
             compress_prose(writer)

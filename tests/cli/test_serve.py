@@ -101,6 +101,8 @@ def test_serve_reports_a_taken_port_a_missing_library_and_one_library_too_many(f
         (["--token-file", os.devnull], "at least 8"),
         (["--token", "long-enough", "--token-file", os.devnull], "exclude each other"),
         (["--host", "0.0.0.0", "--trust-proxy", "proxy.example"], "an address or a network"),
+        (["--allowed-host", "papers.example:8443"], "without scheme and port"),
+        (["--allowed-host", "https://papers.example"], "without scheme and port"),
         (["--cors", "example.org/x"], "an origin such as"),
         (["--frame", "https://a.example; script-src *"], "an origin such as"),
         (["--root-path", "/a b"], "a path such as"),

@@ -86,6 +86,9 @@ def test_search_repairs_a_damaged_index_and_gives_the_same_answer(full: Path) ->
             library.open_engine()
         shutil.rmtree(full / "index")
         assert _search(full) == before
+    shutil.rmtree(full / "index")
+    (full / "index").write_text("not a folder")
+    assert [problem for problem in verify(full).problems if "delete it and run `eqkin index`" in problem]
 
 
 def test_writer_refuses_to_seal_a_damaged_database(full: Path, papers: Path) -> None:

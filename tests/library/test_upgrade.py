@@ -1,5 +1,6 @@
 """`Library.upgrade`: trees are made again from the stored LaTeX, for a new converter or after damage."""
 
+import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -86,13 +87,17 @@ def test_interrupted_upgrade_is_continued(folder: Path) -> None:
     assert verify(folder).content == before
 
 
-def test_damaged_trees_are_made_again_from_the_latex(folder: Path, papers: Path) -> None:
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_damaged_trees_are_made_again_from_the_latex(folder: Path, papers: Path, is_deleted: bool) -> None:
     with Library.open(folder) as library:
         library.remove(str(papers / "page.html"))
         before = verify(folder).content
         hits = [hit.equation.id for hit in library.search(r"H \psi = E \psi", k=3).hits]
         (path,) = (folder / "forest").glob("*.safetensors")
-    path.write_bytes(path.read_bytes()[:-3])
+    if is_deleted:
+        shutil.rmtree(folder / "forest")
+    else:
+        path.write_bytes(path.read_bytes()[:-3])
     with Library.open(folder) as library:
         with pytest.raises(CorruptData, match="eqkin upgrade"):
             library.search(r"H \psi = E \psi", k=3)

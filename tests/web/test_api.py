@@ -173,6 +173,8 @@ def test_paper_comes_in_parts_and_as_bibtex(client):
     )
     ids = [[e["id"] for section in part["sections"] for e in section["equations"]] for part in (whole, first, second)]
     assert ids[0] == ids[1] + ids[2] and len(ids[1]) == 7
+    for part in (f"offset={10**23}", f"limit={10**23}", "limit=0"):
+        refused(client.get(f"/api/paper/atlas:probability?{part}"), 400)
     assert "title = {{Probability}}" in client.get("/api/bibtex/atlas:probability").text
 
 
@@ -318,7 +320,8 @@ class TestJudgements:
 
     def test_of_unknown_equations_and_wrong_bodies_are_refused(self, client):
         refused(self.post(client, equation="nothing#1", relevant=True, latex="x"), 404)
-        refused(client.post("/api/judgements", content="{", headers={"Content-Type": "application/json"}), 400)
+        broken = refused(client.post("/api/judgements", content="{", headers={"Content-Type": "application/json"}), 400)
+        assert broken["detail"] == "the body is not JSON (from character 1 on)"
         refused(client.post("/api/judgements", content="[]", headers={"Content-Type": "application/json"}), 400)
         refused(client.post("/api/judgements", content="{}", headers={"Content-Type": "text/plain"}), 400)
 

@@ -4,15 +4,15 @@ import logging
 import re
 import socket
 from dataclasses import replace
+from multiprocessing import get_context
 
 import pytest
 
 from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import LIMITS
 from eqkin.web.app import create_app
-from eqkin.web.guards import RateLimiter
 from eqkin.web.server import HttpProtocol, LogFormatter, ServeTarget, Supervisor, make_config, open_listener
-from eqkin.web.settings import ServerSettings
+from eqkin.web.settings import RateLimiter, ServerSettings
 from tests.web.conftest import Running, make_client
 
 TOKEN = "a-long-secret"
@@ -79,6 +79,21 @@ def test_rate_limiter_refills_and_counts_clients_apart():
     assert limiter.compute_delay("b", 0.0) == 0.0
     assert limiter.compute_delay("a", 0.5) == 0.5
     assert limiter.compute_delay("a", 1.0) == 0.0
+
+
+def _ask(limiter, times):
+    for _ in range(times):
+        assert limiter.compute_delay("a", 0.0) == 0
+
+
+def test_rate_limiter_counts_the_requests_of_all_processes():
+    limiter = RateLimiter(60)
+    _ask(limiter, 20)
+    process = get_context("spawn").Process(target=_ask, args=(limiter, 40))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    assert limiter.compute_delay("a", 0.0) == 1.0
 
 
 def test_only_allowed_hosts_are_served(serve):

@@ -137,7 +137,7 @@ def serve(
             "or --trust-proxy if a reverse proxy decides who may"
         )
     root = "/" + root_path.strip("/") if root_path.strip("/") else ""
-    _check_names(root, [*cors, *frame], trust_proxy)
+    _check_names(root, [*cors, *frame], trust_proxy, allowed_host)
     names = allowed_host or ([] if local else [socket.gethostname()])
     hosts: tuple[str, ...] = (*LOOPBACK_HOSTS, *(name.lower() for name in names))
     if "*" in allowed_host or (token and not local and not allowed_host):
@@ -182,13 +182,18 @@ def _read_token(token: str, path: Path | None) -> str:
     return token
 
 
-def _check_names(root: str, origins: list[str], proxies: list[str]) -> None:
-    """Raise `BadInput` if a path, an origin or the address of a proxy is not one."""
+def _check_names(root: str, origins: list[str], proxies: list[str], hosts: list[str]) -> None:
+    """Raise `BadInput` if a path, an origin, the address of a proxy or the name of a host is not one."""
     if not re.fullmatch(r"[\w./~-]*", root, re.ASCII):
         raise BadInput(f"--root-path {root}: a path such as /eqkin is needed")
     for origin in origins:
         if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^\s;,/'\"]+", origin):
             raise BadInput(f"{origin}: an origin such as https://example.org is needed, without a path")
+    for host in hosts:
+        if not re.fullmatch(r"\*|[\w.-]+|\[[\da-fA-F:.]+\]", host):
+            raise BadInput(
+                f"--allowed-host {host}: a name such as formulas.example.org is needed, without scheme and port"
+            )
     for proxy in proxies:
         try:
             ipaddress.ip_network(proxy)

@@ -33,6 +33,8 @@ def verify_index(path: Path) -> tuple[list[str], list[str]]:
     problems: list[str] = []
     notes: list[str] = []
     if not folder.is_dir():
+        if folder.exists():
+            problems.append(f"{folder}: is not a folder; delete it and run `eqkin index`")
         return problems, notes
     try:
         with LibraryFiles.open(path) as library:

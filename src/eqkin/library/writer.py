@@ -380,6 +380,17 @@ def create_library(path: Path) -> None:
         raise StorageFailed(f"{path}: no library can be created there ({error.strerror or error})") from error
 
 
+def restore_forest_folder(path: Path) -> None:
+    """Make the folder of a library's trees if somebody has deleted it; raises `StorageFailed`."""
+    forest = path / FOREST_FOLDER
+    if not forest.is_dir():
+        try:
+            forest.mkdir()
+            sync_folder(path)
+        except OSError as error:
+            raise StorageFailed(f"{forest}: {error.strerror or error}") from error
+
+
 def _require_unused(path: Path) -> None:
     """Raise an error unless a folder has nothing but what the killed creation of a library leaves."""
     database.check_links(path)

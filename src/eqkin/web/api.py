@@ -131,8 +131,12 @@ async def get_equation(id: str, server: State) -> Response:
 async def get_paper(
     key: str,
     server: State,
-    offset: Annotated[int, Query(ge=0, description="Leave out this many equations.")] = 0,
-    limit: Annotated[int, Query(ge=1, description="At most this many.")] = LIMITS.equations_per_paper,
+    offset: Annotated[
+        int, Query(ge=0, le=LIMITS.equations_per_paper, description="Leave out this many equations.")
+    ] = 0,
+    limit: Annotated[
+        int, Query(ge=1, le=LIMITS.equations_per_paper, description="At most this many.")
+    ] = LIMITS.equations_per_paper,
 ) -> Response:
     """Return a paper with its equations by section, all of them or a part."""
     page = await server.queue.run(find_or_404, server.engine.get_paper, key)

@@ -25,7 +25,7 @@ from eqkin.web.errors import handle_error
 from eqkin.web.guards import SecurityMiddleware
 from eqkin.web.keys import PublicEngine
 from eqkin.web.service import ServerState, WorkQueue
-from eqkin.web.settings import LOOPBACK, LoadBoard, ServerSettings
+from eqkin.web.settings import LOOPBACK, LoadBoard, RateLimiter, ServerSettings
 
 _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "DELETE"], "allow_headers": ["Authorization"], "max_age": 3600,
@@ -39,6 +39,7 @@ def create_app(
     settings: ServerSettings = LOOPBACK,
     limits: Limits = LIMITS,
     board: LoadBoard | None = None,
+    limiter: RateLimiter | None = None,
 ) -> FastAPI:
     """Create the application of an engine.
 
@@ -48,7 +49,9 @@ def create_app(
         settings: Who may reach it, and under which names.
         limits: Bounds on requests.
         board: The load of all processes, if there are several.
+        limiter: What counts requests in all processes, if there are several; by default one for this process.
     """
+    limiter = limiter or (RateLimiter(settings.rate) if settings.rate else None)
     templates = pages.create_environment(settings)
     server = ServerState(PublicEngine(engine), judgements, limits, WorkQueue(limits, board), templates, settings)
 
@@ -65,7 +68,7 @@ def create_app(
         redoc_url=None,
         middleware=[
             *([Middleware(CORSMiddleware, **_CORS, allow_origins=settings.cors)] if settings.cors else []),
-            Middleware(SecurityMiddleware, settings=settings, limits=limits, board=board),
+            Middleware(SecurityMiddleware, settings=settings, limits=limits, board=board, limiter=limiter),
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4),
         ],
         exception_handlers={kind: handle_error for kind in (HTTPException, EqkinError, RequestValidationError)},

@@ -88,6 +88,8 @@ def to_web_error(error: Exception) -> WebError:
     if isinstance(error, RequestValidationError):
         messages = []
         for wrong in error.errors()[:5]:
+            if wrong["type"] == "json_invalid":
+                return WebError(400, "bad_request", f"the body is not JSON (from character {wrong['loc'][-1]} on)")
             place = ".".join(map(str, wrong["loc"][1:])) or "the body"
             messages.append(f"{place}: {wrong['msg'][:1].lower()}{wrong['msg'][1:]}")
         return WebError(400, "bad_request", "; ".join(messages))

@@ -8,7 +8,6 @@ import hmac
 import ipaddress
 import math
 import time
-from collections import OrderedDict
 from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
@@ -19,12 +18,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from eqkin.limits import Limits
 from eqkin.web.errors import WebError, handle_error
 from eqkin.web.service import WAIT_FOR_DISCONNECT
-from eqkin.web.settings import LoadBoard, ServerSettings
+from eqkin.web.settings import LoadBoard, RateLimiter, ServerSettings
 
 UPLOAD_PATHS = ("/api/similar-papers", "/draft")  # a draft is larger than other bodies
 _OPEN_PATHS = ("/healthz", "/robots.txt")  # for anyone, as often as they like
 _DRAIN_FACTOR = 10  # a body up to this many times too large is read to its end, so that the client sees the answer
-_MAX_CLIENTS = 50_000  # whose requests are counted
 
 
 def build_security_headers(settings: ServerSettings) -> dict[str, str]:
@@ -45,31 +43,19 @@ def build_security_headers(settings: ServerSettings) -> dict[str, str]:
     }
 
 
-class RateLimiter:
-    """Admits `per_minute` requests per minute of each client, and as many at once after a pause (token buckets)."""
-
-    def __init__(self, per_minute: float) -> None:
-        self._rate, self._most = per_minute / 60, max(per_minute, 1.0)
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests left, and when
-
-    def compute_delay(self, client: str, now: float) -> float:
-        """Count a request; return 0 if it is admitted, or the number of seconds until the next one is."""
-        left, then = self._buckets.pop(client, (self._most, now))
-        left = min(self._most, left + (now - then) * self._rate)
-        admitted = left >= 1
-        self._buckets[client] = (left - admitted, now)
-        if len(self._buckets) > _MAX_CLIENTS:
-            self._buckets.popitem(last=False)
-        return 0.0 if admitted else (1 - left) / self._rate
-
-
 class SecurityMiddleware:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, limits: Limits, board: LoadBoard | None = None) -> None:
-        self.app, self.settings, self.limits, self.board = app, settings, limits, board
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        limits: Limits,
+        board: LoadBoard | None = None,
+        limiter: RateLimiter | None = None,
+    ) -> None:
+        self.app, self.settings, self.limits, self.board, self._limiter = app, settings, limits, board, limiter
         self._headers = build_security_headers(settings)
-        self._limiter = RateLimiter(settings.rate / settings.processes) if settings.rate else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""

@@ -29,7 +29,7 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 
 from eqkin.errors import BadInput, EqkinError, strip_control_chars
 from eqkin.limits import LIMITS
-from eqkin.web.settings import LoadBoard, ServerSettings
+from eqkin.web.settings import LoadBoard, RateLimiter, ServerSettings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -81,6 +81,7 @@ class ServeTarget:
     judgements: Path | None = None  # folder for judgements of a collection; None: the current one
     settings: ServerSettings = ServerSettings()
     board: LoadBoard | None = None  # of several processes
+    limiter: RateLimiter | None = None  # of several processes
 
     def __str__(self) -> str:
         if self.library:
@@ -128,7 +129,8 @@ class ServeTarget:
             with suppress(EqkinError):
                 for query in _FIRST_QUERIES:
                     engine.search(query, k=10, explain=True)
-            yield create_app(engine, LocalJudgements(folder), self.settings, board=self.board)
+            judgements = LocalJudgements(folder)
+            yield create_app(engine, judgements, self.settings, board=self.board, limiter=self.limiter)
 
     def prepare(self) -> None:
         """Bring a library's index up to date; raises `EqkinError` if it cannot be opened."""
@@ -248,7 +250,7 @@ def make_config(
         loop="asyncio",  # the one that heeds that
         callback_notify=partial(_restore_backlog, listener) if listener is not None else None,
         h11_max_incomplete_event_size=LIMITS.web_header_bytes,
-        forwarded_allow_ips=list(proxies) or None,
+        forwarded_allow_ips=list(proxies),  # none: not even what other programs on this machine say
     )
 
 
@@ -311,6 +313,8 @@ def run_server(target: ServeTarget, listener: socket.socket, ready: Callable[[],
                         f"{target}: the process that opens it was killed; is there enough memory?"
                     ) from error
             os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # of the processes: each thread would keep memory of its own
+            if target.settings.rate:
+                target = replace(target, limiter=RateLimiter(target.settings.rate))
             if sys.platform != "win32":  # where a process cannot ask whether another one runs
                 target = replace(target, board=LoadBoard(workers))
             Supervisor(make_config(target, listener, workers, target.settings.proxies), listener, ready).run()

@@ -1,15 +1,18 @@
-"""What all processes of a server share: settings, and their load. Without imports that a supervisor does not need."""
+"""What all processes of a server share: settings, load, counts of requests. Imports only what a supervisor needs."""
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import os
+import secrets
 from dataclasses import dataclass
 
 from eqkin.storage.files import is_process_running
 
 _UNEQUAL_REQUESTS = 3  # more than another process has
 _LOCK_SECONDS = 5.0
+_BUCKETS = 1 << 16  # of clients whose requests are counted; two clients rarely share one
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -66,3 +69,26 @@ class LoadBoard:
         """True if another process has clearly fewer requests than this one."""
         known = [count for pid, count in zip(self._pids, self._counts, strict=True) if pid]
         return self._own >= 0 and self._counts[self._own] > min(known, default=0) + _UNEQUAL_REQUESTS
+
+
+class RateLimiter:
+    """Admits `per_minute` requests per minute of each client, and as many at once after a pause (token buckets).
+
+    The buckets are in memory that all processes share, since a connection stays with the process that accepted it.
+    Processes that count at the same moment may miss a request of each other.
+    """
+
+    def __init__(self, per_minute: int) -> None:
+        self._per_second, self._most = per_minute / 60, per_minute
+        self._buckets = multiprocessing.get_context("spawn").RawArray("d", 2 * _BUCKETS)  # requests counted, and when
+        self._secret = secrets.token_bytes(16)  # nobody can choose an address that shares another one's bucket
+
+    def compute_delay(self, client: str, now: float) -> float:
+        """Count a request; return 0 if it is admitted, or the number of seconds until the next one is."""
+        digest = hashlib.blake2b(client.encode(), digest_size=4, key=self._secret).digest()
+        place = 2 * (int.from_bytes(digest, "little") % _BUCKETS)
+        counted, then = self._buckets[place : place + 2]
+        counted = max(0.0, counted - (now - then) * self._per_second)
+        is_admitted = counted + 1 <= self._most
+        self._buckets[place : place + 2] = [counted + is_admitted, now]
+        return 0.0 if is_admitted else (counted + 1 - self._most) / self._per_second
