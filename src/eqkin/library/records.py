@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -397,10 +397,12 @@ def make_url(key: str, doi: str, url: str) -> str:
     return f"https://doi.org/{doi}" if doi else url
 
 
-def _read_sections(library: LibraryFiles, paper: int) -> dict[int, SectionProse]:
-    """Return the prose of each section of a paper."""
+def _read_sections(library: LibraryFiles, paper: int) -> defaultdict[int, SectionProse]:
+    """Return the prose of each section of a paper; that of one which a writer has removed meanwhile is empty."""
     found = library.connection.execute(f"SELECT s.id, {PROSE} FROM sections s WHERE s.paper = ?", (paper,)).fetchall()
-    return {number: SectionProse(latex) for number, latex in found}
+    sections: defaultdict[int, SectionProse] = defaultdict(lambda: SectionProse(""))
+    sections.update((number, SectionProse(latex)) for number, latex in found)
+    return sections
 
 
 def _build_equation(
