@@ -132,9 +132,13 @@ def test_long_draft_is_represented_by_some_of_its_equations(tmp_path, encoder):
     assert query.vectors == pytest.approx(encoder.encode([equation.latex for equation in query.equations]), abs=1e-5)
 
 
-def test_reading_of_a_draft_stops_when_it_is_cancelled(small, tmp_path):
+def test_reading_of_a_draft_stops_when_it_is_cancelled(tmp_path, encoder):
     draft = tmp_path / "draft.md"
     draft.write_text("\n".join(f"$$ x = {i} $$" for i in range(1_000)))
-    for cancelled_at in range(1, 5):
+    scope = CountingScope(1_000_000)
+    scope.run(read_draft, str(draft), encoder)
+    checks = 1_000_000 - scope.left
+    assert checks > 5  # it is converted in batches
+    for cancelled_at in range(1, checks):
         with pytest.raises(LimitReached, match="given up"):
-            CountingScope(cancelled_at).run(small.find_similar_papers, draft)
+            CountingScope(cancelled_at).run(read_draft, str(draft), encoder)

@@ -114,7 +114,7 @@ Start with `eqkin demo`, or `eqkin add` a folder of your own papers.
 
 Exit codes: 0 done, 1 nothing found (`search`, `similar-papers`) or something is wrong (`verify`, `convert`), 2 wrong
 usage, 3 bad input, 4 limit reached, 5 damaged data, 6 library busy, 7 disk full or read-only, 8 training failed,
-9 a server does not answer, 130 interrupted, by Ctrl-C or a signal.
+9 a server does not answer, 130 interrupted (`serve`, by SIGTERM: 143).
 
 Environment variables:
 

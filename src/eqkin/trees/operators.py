@@ -31,8 +31,6 @@ _ANY_VARIABLE = hash_string("any variable")
 _MAX_CACHED_LABELS = 1 << 16
 _RELATIONS = frozenset("≈ ∝ ~ ≡ ≤ < ≥ > ≠ → :=".split())
 _DECORATION = re.compile(r"[_.′^]")
-
-
 _APPLIED = frozenset({"app", "idx"})  # the first operand with arguments or indices
 _DETAILS = frozenset({"from", "to", "any"})  # an outline leaves them out, with everything below
 _WRAPPERS = frozenset("neg with abs norm transpose bar rows list row".split())  # an outline has their operands instead
