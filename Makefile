@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 RUN := $(BIN)/python -m
 PIP := $(RUN) pip --disable-pip-version-check install --quiet --constraint constraints.txt
-FETCHED := src/eqkin/mathml/katex.json src/eqkin/web/static/vendor/stix-two-math.json src/eqkin/web/static/vendor/mathlive.json
+FETCHED := src/eqkin/formulas/katex.json src/eqkin/web/static/vendor/stix-two-math.json src/eqkin/web/static/vendor/mathlive.json
 
 # Set-up is repeated when one of these changes, or when the files that building eqkin makes are gone.
 RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wildcard $(FETCHED)),$(FETCHED)),again)
@@ -38,10 +38,10 @@ torture: $(VENV)/.dev ## kill, cut the power, damage files, feed nonsense: make 
 
 reproduce: $(VENV)/.dev ## repeat the paper's experiments: make reproduce LIBRARY=DIR (SMALL=1: in some minutes, on the atlas)
 	$(if $(SMALL),NO_SERVE=1 $(BIN)/eqkin demo --library local/atlas)
-	$(RUN) reproduce all $(if $(SMALL),--small --library local/atlas --out local/reproduce,$(if $(LIBRARY),--library $(LIBRARY))) $(ARGS)
+	$(RUN) research all $(if $(SMALL),--small --library local/atlas --out local/reproduce,$(if $(LIBRARY),--library $(LIBRARY))) $(ARGS)
 
-report: $(VENV)/.dev ## write the tables of reproduce/results into docs/RESULTS.md and the other pages that show them
-	$(RUN) reproduce report
+report: $(VENV)/.dev ## write the tables of research/results into docs/RESULTS.md and the other pages that show them
+	$(RUN) research report
 
 docs: $(VENV)/.dev ## build the documentation site in local/site; it needs no network
 	NO_MKDOCS_2_WARNING=1 $(RUN) mkdocs build --quiet --strict
@@ -87,8 +87,8 @@ wheel: $(VENV)/.base ## build the wheel, install it into a clean environment, bu
 	  NO_SERVE=1 eqkin demo --library library && eqkin verify --library library
 
 clean: ## remove everything the other targets made
-	rm -rf $(VENV) build dist .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage src/eqkin/mathml/katex.* src/eqkin/web/static/vendor local/npm
-	find benchmarks reproduce src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(VENV) build dist .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage src/eqkin/formulas/katex.* src/eqkin/web/static/vendor local/npm
+	find benchmarks research src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -45,7 +45,7 @@ def measure_train(
     """
     require_torch()
     from benchmarks.train import measure_training
-    from eqkin.training.config import choose_device, get_recipe
+    from eqkin.learning.config import choose_device, get_recipe
 
     recipes = [get_recipe(name) for name in recipe or ("paper", "eqkin")]
     data = load_corpus(corpus, library)

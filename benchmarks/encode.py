@@ -28,13 +28,13 @@ from eqkin.encoder.architecture import FEATURES, SUM, Architecture, compute_weig
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
 from eqkin.executor import Executor, LocalExecutor, ThreadExecutor
+from eqkin.formulas import Forest, ForestBuilder, Vocabulary
+from eqkin.formulas.parser import parse_operators
 from eqkin.index.embedding import EmbedFunction, TreeTask, fail_task
 from eqkin.index.manifest import SETTINGS
 from eqkin.index.vectors import VectorBuffer, normalise
 from eqkin.library.parsing import parse_item
-from eqkin.mathml.operators import parse_operators
 from eqkin.sources.readers import open_source
-from eqkin.trees import Forest, ForestBuilder, Vocabulary
 
 _ROWS = 2_048  # rows of a bare matrix product: the number at which they are fastest
 
@@ -194,8 +194,8 @@ def make_matrix_products(architecture: Architecture, forest: Forest) -> Callable
 def load_torch_encoder(model: Model, device: str) -> Encoder | None:
     """Return an encoder that embeds with torch; None if it is not installed."""
     try:
-        from eqkin.training.batches import DeviceNetwork
-        from eqkin.training.config import choose_device
+        from eqkin.learning.batches import DeviceNetwork
+        from eqkin.learning.config import choose_device
     except ImportError:
         log("torch is not installed")
         return None

@@ -24,11 +24,11 @@ from py_mini_racer import MiniRacer
 from benchmarks.encode import sample_trees
 from benchmarks.processes import MeasuredServer
 from benchmarks.report import BenchmarkReport, log, time_call
+from eqkin.formulas.parser import parse_operators
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.latex.outline import parse
 from eqkin.library.parsing import parse_item
 from eqkin.limits import LIMITS
-from eqkin.mathml.operators import parse_operators
 from eqkin.sources.paper import SourceItem
 from eqkin.sources.readers import open_source
 
@@ -118,7 +118,7 @@ class BareKatex:
 
     def __init__(self) -> None:
         self._engine = MiniRacer()
-        self._engine.eval(resources.files("eqkin.mathml").joinpath("katex.min.js").read_text("utf-8"))
+        self._engine.eval(resources.files("eqkin.formulas").joinpath("katex.min.js").read_text("utf-8"))
         self._engine.eval(self._SCRIPT)
 
     def render(self, formulas: list[str], macros: dict[str, str]) -> list[str | None]:

@@ -16,15 +16,15 @@ from torch.utils.benchmark import Timer
 
 from benchmarks.report import BenchmarkReport, log
 from eqkin.encoder.architecture import FEATURES, SUM
-from eqkin.encoder.torch_network import SumNetwork, TreeConvolution
-from eqkin.encoder.tree_ops import TreeBatch
-from eqkin.training.config import Recipe
-from eqkin.training.data import Corpus
-from eqkin.training.losses import MASKING_CLASSES
-from eqkin.training.objective import TrainingData, build_training_data
-from eqkin.training.randomness import make_step_column
-from eqkin.training.trainer import RecipeTrainer
-from eqkin.trees import Vocabulary
+from eqkin.formulas import Vocabulary
+from eqkin.learning.config import Recipe
+from eqkin.learning.data import Corpus
+from eqkin.learning.losses import MASKING_CLASSES
+from eqkin.learning.objective import TrainingData, build_training_data
+from eqkin.learning.randomness import make_step_column
+from eqkin.learning.torch_network import SumNetwork, TreeConvolution
+from eqkin.learning.trainer import RecipeTrainer
+from eqkin.learning.tree_ops import TreeBatch
 
 _WARM_UP_TRIPLETS = 2**19  # until most sizes of batches have a CUDA graph
 

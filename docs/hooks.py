@@ -26,9 +26,9 @@ import eqkin
 import eqkin.evaluation
 from eqkin.cli import app
 from eqkin.encoder.architecture import Architecture
+from eqkin.formulas.prose import render_prose
+from eqkin.learning.config import RECIPES, Recipe
 from eqkin.limits import Limits
-from eqkin.mathml.prose import render_prose
-from eqkin.training.config import RECIPES, Recipe
 from eqkin.version import __version__
 from eqkin.web import api
 

@@ -30,9 +30,9 @@ settings.register_profile("default", max_examples=20, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "thorough" if os.environ.get("EQKIN_THOROUGH") else "default")
 
 SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group
-    "tests/backends/milvus/": "milvus",
+    "tests/cluster/milvus/": "milvus",
     "tests/search/test_backends.py": "milvus",
-    "tests/backends/ray/": "ray",
+    "tests/cluster/ray/": "ray",
 }
 COMPILED_MODULES = (
     "eqkin.encoder.cpu_kernels",
@@ -40,12 +40,12 @@ COMPILED_MODULES = (
     "eqkin.index.posting_kernels",
     "eqkin.index.text_kernels",
     "eqkin.storage.bits",
-    "eqkin.trees.kernels",
+    "eqkin.formulas.kernels",
 )
 LONG_FILES = (  # begin first, so that no process waits for another one at the end
     *SHARED_SERVERS,
-    "tests/training/",
-    "tests/reproduce/",
+    "tests/learning/",
+    "tests/research/",
     "tests/index/test_durability.py",
     "tests/library/test_durability.py",
     "tests/benchmarks/",
@@ -98,7 +98,7 @@ def unindexed_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def fast_neighbours() -> Iterator[None]:
     """Search structural neighbours in an eighth of the dimensions: less accurate, but five times faster."""
-    from eqkin.training import sampling
+    from eqkin.learning import sampling
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)
@@ -129,7 +129,7 @@ def pytest_runtest_teardown(item, nextitem):
     if find_shared_server(item.nodeid) == "milvus" and (
         not nextitem or find_shared_server(nextitem.nodeid) != "milvus"
     ):
-        from tests.backends.milvus.servers import stop_shared
+        from tests.cluster.milvus.servers import stop_shared
 
         stop_shared()
 

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = (ROOT / "src" / "eqkin", ROOT / "benchmarks", ROOT / "reproduce")
+PACKAGES = (ROOT / "src" / "eqkin", ROOT / "benchmarks", ROOT / "research")
 
 # Base forms that a function may start with. A new verb is added here; a noun or a participle is not.
 VERBS = frozenset(

@@ -105,7 +105,7 @@ def test_installed_packages_are_the_pinned_ones(hook):
     assert [pin.name for pin in pins] == ["katex", "@fontsource/stix-two-math", "mathlive"]
     for pin in pins:
         assert hook.is_complete(ROOT, pin), f"{pin.name}: run python hatch_build.py"
-    folder = files("eqkin").joinpath("mathml")
+    folder = files("eqkin").joinpath("formulas")
     script, about = folder.joinpath("katex.min.js").read_bytes(), folder.joinpath("katex.json").read_text("utf-8")
     assert json.loads(about)["sha256"] == hashlib.sha256(script).hexdigest()
     assert "MIT" in folder.joinpath("katex.LICENSE.txt").read_text(encoding="utf-8")
@@ -146,7 +146,7 @@ def test_wheel_contains_what_is_needed_without_npm(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     vendor = "eqkin/web/static/vendor/"
     for name in (
-        "eqkin/mathml/katex.min.js",
+        "eqkin/formulas/katex.min.js",
         f"{vendor}mathlive.min.mjs",
         f"{vendor}stix-two-math.woff2",
         "eqkin/py.typed",

@@ -31,16 +31,16 @@ import zstandard
 from eqkin.api import Library
 from eqkin.atlas import list_articles
 from eqkin.errors import BadInput, EqkinError
+from eqkin.formulas.conversion import convert_typed_formula
+from eqkin.formulas.converter import Converter
+from eqkin.formulas.mathml import parse_mathml, to_mathml, to_node
+from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.prose import to_unicode
 from eqkin.latex.outline import parse
 from eqkin.latex.typed import clean_typed_formula
 from eqkin.library.parsing import parse_item
-from eqkin.mathml.converter import Converter
-from eqkin.mathml.formulas import convert_typed_formula
-from eqkin.mathml.operators import parse_operators
-from eqkin.mathml.prose import to_unicode
 from eqkin.search.engine import SearchEngine
 from eqkin.sources.readers import open_source
-from eqkin.trees.mathml import parse_mathml, to_mathml, to_node
 
 Row = tuple[str, int, int, str]  # kind of input, cases, failures, note
 _SLOW_SECONDS = 10.0  # of processor time for one case

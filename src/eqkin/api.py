@@ -67,7 +67,7 @@ class Library(LibraryFiles):
         Args:
             sources: what `eqkin.sources.readers.open_source` takes: paths, `arxiv:ID`, `python:PACKAGE`.
             jobs: processes to read with, unless an executor is given.
-            executor: runs the parsing, for example `eqkin.backends.ray.RayExecutor`; the result does not depend on it.
+            executor: runs the parsing, for example `eqkin.cluster.ray.RayExecutor`; the result does not depend on it.
             metadata: arXiv's metadata snapshot or its path, for bulk archives.
             fetch: download the LaTeX sources of PDFs and references from arXiv. Without it nothing is sent anywhere,
                 except for sources named `arxiv:ID`.

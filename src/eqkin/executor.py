@@ -1,7 +1,7 @@
 """Executors apply a function to tasks and give the results in order.
 
 `LocalExecutor` uses processes of this machine, `ThreadExecutor` threads of this process, and
-`eqkin.backends.ray.RayExecutor` a Ray cluster.
+`eqkin.cluster.ray.RayExecutor` a Ray cluster.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ import pytest
 
 from benchmarks.growth import LetterPermutation, draw_permutation
 from eqkin.atlas import list_articles
+from eqkin.formulas.conversion import convert_formulas
+from eqkin.formulas.converter import Converter
 from eqkin.latex.environments import to_converter_input
 from eqkin.latex.outline import parse
-from eqkin.mathml.converter import Converter
-from eqkin.mathml.formulas import convert_formulas
 
 
 @pytest.fixture

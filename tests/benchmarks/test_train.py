@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 from benchmarks.train import GeometricNetwork  # noqa: E402
 from eqkin.api import Library  # noqa: E402
 from eqkin.encoder.architecture import FEATURES, Architecture  # noqa: E402
-from eqkin.encoder.torch_network import SumNetwork  # noqa: E402
-from eqkin.training.data import Corpus  # noqa: E402
+from eqkin.learning.data import Corpus  # noqa: E402
+from eqkin.learning.torch_network import SumNetwork  # noqa: E402
 from tests.benchmarks.running import run_benchmark  # noqa: E402
 from tests.encoder.batches import batch_trees  # noqa: E402
 

@@ -23,7 +23,7 @@ from eqkin import Encoder
 from eqkin.evaluation.labelled import score_labels
 from eqkin.evaluation.systems.registry import SYSTEMS
 from tests.cli.running import Ended, eqkin
-from tests.training.corpora import corpus_of
+from tests.learning.corpora import corpus_of
 
 EQUATIONS = [
     (r"\frac{a}{b}", "fraction"),

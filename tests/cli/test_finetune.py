@@ -1,4 +1,4 @@
-"""`eqkin finetune` as a user meets it; finetuning itself is tested in `tests/training`."""
+"""`eqkin finetune` as a user meets it; finetuning itself is tested in `tests/learning`."""
 
 from __future__ import annotations
 

@@ -3,11 +3,11 @@
 import pytest
 
 from eqkin.cli.output import print_results
-from eqkin.mathml.operators import parse_operators
+from eqkin.formulas.mathml import to_mathml
+from eqkin.formulas.parser import parse_operators
 from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
 from eqkin.search.results import EquationRecord, Hit, PaperRecord, Results
-from eqkin.trees.mathml import to_mathml
 from eqkin.web.models import PageSearch
 from eqkin.web.pages import create_environment, prepare_results
 from eqkin.web.settings import ServerSettings

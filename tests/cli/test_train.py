@@ -17,7 +17,7 @@ from eqkin.cli import app
 from eqkin.cli.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from eqkin.training.data import Corpus
+    from eqkin.learning.data import Corpus
 
 runner = CliRunner()
 
@@ -47,7 +47,7 @@ def corpus(unindexed_library: Path) -> Corpus:
     """The trees of four articles."""
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
     from eqkin.api import Library
-    from eqkin.training.data import Corpus
+    from eqkin.learning.data import Corpus
 
     with Library.open(unindexed_library) as library:
         return Corpus.from_library(library)
@@ -84,7 +84,7 @@ def test_train_warns_of_a_corpus_without_words(
 def test_help_of_train_names_every_setting() -> None:
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
     from eqkin.cli.train import train
-    from eqkin.training.config import Recipe
+    from eqkin.learning.config import Recipe
 
     documented = set(re.findall(r"\w+", train.__doc__ or ""))
     named = {"name", "batch", "triplets", "seed", "architecture"}  # options of their own, or none

@@ -5,8 +5,8 @@ from dataclasses import replace
 import torch
 from hypothesis import strategies as st
 
-from eqkin.encoder.tree_ops import PADDING, ROOT, TreeBatch
-from eqkin.trees import Forest
+from eqkin.formulas import Forest
+from eqkin.learning.tree_ops import PADDING, ROOT, TreeBatch
 from tests.trees.strategies import TREES, build, rows_of
 
 SOME_FORESTS = st.lists(TREES, min_size=1, max_size=6).map(build)

@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqkin.encoder.kernels import launch_column_moments, launch_neighbour_sum
-from eqkin.encoder.tree_ops import TreeBatch, _tree_sum, average_trees, sum_neighbours, sum_neighbours_with_moments
+from eqkin.learning.kernels import launch_column_moments, launch_neighbour_sum
+from eqkin.learning.tree_ops import TreeBatch, _tree_sum, average_trees, sum_neighbours, sum_neighbours_with_moments
 from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random
 from tests.trees.strategies import build
 

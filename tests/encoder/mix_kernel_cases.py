@@ -5,8 +5,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqkin.encoder.kernels import launch_neighbour_mix, launch_segment_moments, launch_term_products
-from eqkin.encoder.tree_ops import TreeBatch, _compute_term_gradients, _mix_on_cpu, compute_tree_moments, mix_neighbours
+from eqkin.learning.kernels import launch_neighbour_mix, launch_segment_moments, launch_term_products
+from eqkin.learning.tree_ops import (
+    TreeBatch,
+    _compute_term_gradients,
+    _mix_on_cpu,
+    compute_tree_moments,
+    mix_neighbours,
+)
 from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random
 from tests.encoder.kernel_cases import DEVICE, FORESTS, INTERPRETED, PRECISION
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from eqkin.encoder.architecture import NORM_EPSILON, Architecture, compute_sinusoids, compute_weight_shapes
 from eqkin.encoder.model import Model
-from eqkin.trees import Vocabulary
+from eqkin.formulas import Vocabulary
 
 VOCABULARY = Vocabulary(
     ("mi", "mo", "mrow", "mfrac", "x", "a=b"), ("a=b", "a=1", "mathvariant=normal"), ("x", "α", "1", "2", "=", "e", "E")

@@ -15,7 +15,7 @@ from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.encoder import DEFAULT_MODEL, MODELS_FOLDER, Encoder
 from eqkin.encoder.numpy_network import NumpyNetwork
 from eqkin.errors import BadInput, CorruptData, EqkinError
-from eqkin.trees import Forest, ForestBuilder, Vocabulary
+from eqkin.formulas import Forest, ForestBuilder, Vocabulary
 from tests.encoder.models import SMALL, SMALL_MIX, random_model, slow_embeddings
 from tests.trees.strategies import FORESTS, build
 

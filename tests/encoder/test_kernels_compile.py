@@ -7,7 +7,7 @@ triton = pytest.importorskip("triton", reason="the GPU kernels need Triton, whic
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from eqkin.encoder import kernels  # noqa: E402
+from eqkin.learning import kernels  # noqa: E402
 
 HOPPER = GPUTarget("cuda", 90, 32)
 

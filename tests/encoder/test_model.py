@@ -9,7 +9,7 @@ from safetensors import numpy as safetensors
 from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.model import Model
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.trees import Vocabulary
+from eqkin.formulas import Vocabulary
 from tests.encoder.models import SMALL, SMALL_MIX, VOCABULARY, random_model
 
 MODEL, MIX = random_model(), random_model(SMALL_MIX)

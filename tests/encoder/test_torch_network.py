@@ -11,12 +11,12 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from eqkin.encoder.architecture import FEATURES, NORM_EPSILON, Architecture, compute_sinusoids, compute_weight_shapes
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
-from eqkin.encoder.torch_network import MixNetwork, NodeNorm, SoftNorm, SumNetwork, TreeNetwork, build_network
 from eqkin.errors import CorruptData
+from eqkin.formulas import Vocabulary
+from eqkin.learning.batches import DeviceNetwork
+from eqkin.learning.torch_network import MixNetwork, NodeNorm, SoftNorm, SumNetwork, TreeNetwork, build_network
 from eqkin.library.parsing import parse_item
 from eqkin.sources.readers import open_source
-from eqkin.training.batches import DeviceNetwork
-from eqkin.trees import Vocabulary
 from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random, slow_mix
 from tests.encoder.models import SMALL, SMALL_MIX, VOCABULARY, random_model
 from tests.trees.strategies import build

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.tree_ops import (
+from eqkin.learning.tree_ops import (
     _tree_mix,
     _tree_mix_gradient,
     _tree_moments,

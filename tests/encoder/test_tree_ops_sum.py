@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.tree_ops import (
+from eqkin.learning.tree_ops import (
     PADDING,
     ROOT,
     _tree_sum,

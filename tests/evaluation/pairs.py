@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from eqkin.training.data import Corpus
+from eqkin.learning.data import Corpus
 from tests.trees.strategies import build
 
 LATIN, GREEK = "abcdefghijkl", "αβγδεζηθικλμ"

@@ -11,7 +11,7 @@ from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE, ExperimentContext,
 from eqkin.evaluation.formulas import FormulaSet
 from eqkin.evaluation.systems.base import EmbeddingSystem
 from tests.evaluation.small_systems import Characters, Sizes
-from tests.training.corpora import corpus_of
+from tests.learning.corpora import corpus_of
 
 CORPUS, OTHER = corpus_of([[4], [3]]), corpus_of([[5], [3]])
 

@@ -3,8 +3,8 @@
 import pytest
 
 from eqkin.evaluation.equalities import PAIR_SIGNS, NeighbouringSides, extract_subforest
-from eqkin.trees import ForestBuilder
-from eqkin.trees.mathml import parse_mathml, to_forest, to_node
+from eqkin.formulas import ForestBuilder
+from eqkin.formulas.mathml import parse_mathml, to_forest, to_node
 from tests.trees.strategies import build
 
 

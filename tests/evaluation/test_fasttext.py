@@ -12,7 +12,7 @@ from eqkin.evaluation.formulas import FormulaSet
 from eqkin.evaluation.systems.fasttext import FastText, FastTextSettings
 from eqkin.evaluation.systems.sparse import serialize
 from tests.evaluation.formulas import formulas, list_lines
-from tests.training.corpora import corpus_of
+from tests.learning.corpora import corpus_of
 from tests.trees.strategies import build
 
 SMALL = FastTextSettings(dimensions=8, epochs=3, least=2, frequent=1.0)
@@ -50,7 +50,7 @@ def test_fasttext_fit_loads_without_fasttext_installed(learned):
         "from pathlib import Path\n"
         "from eqkin.evaluation.systems.fasttext import FastText, FastTextSettings\n"
         "from eqkin.evaluation.formulas import FormulaSet\n"
-        "from tests.training.corpora import corpus_of\n"
+        "from tests.learning.corpora import corpus_of\n"
         "corpus = corpus_of([[20, 30], [50]])\n"
         "system = FastText(FastTextSettings(dimensions=8, epochs=3, least=2, frequent=1.0))\n"
         "system.fit(corpus, Path(sys.argv[1]))\n"

@@ -15,7 +15,7 @@ from eqkin.evaluation.systems.base import EmbeddingSystem
 from eqkin.evaluation.systems.networks import NetworkSystem, UntrainedNetwork
 from eqkin.evaluation.systems.registry import SYSTEMS, make_systems
 from tests.evaluation.formulas import formulas
-from tests.training.corpora import corpus_of
+from tests.learning.corpora import corpus_of
 
 SHAPE = Architecture(width=16, dimensions=8)
 CORPUS = corpus_of([[6], [4]])

@@ -18,11 +18,11 @@ from eqkin.evaluation.systems.sparse import (
     serialize,
     tokenize_latex,
 )
-from eqkin.trees.hashing import combine_hashes, hash_strings
-from eqkin.trees.normal import label_nodes
-from eqkin.trees.vocabulary import Vocabulary
+from eqkin.formulas.hashing import combine_hashes, hash_strings
+from eqkin.formulas.normal import label_nodes
+from eqkin.formulas.vocabulary import Vocabulary
 from tests.evaluation.formulas import formulas, list_lines
-from tests.training.corpora import corpus_of
+from tests.learning.corpora import corpus_of
 from tests.trees.strategies import FORESTS, build
 
 LATEX = [

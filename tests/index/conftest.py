@@ -11,7 +11,7 @@ import pytest
 from benchmarks.encode import make_random_model
 from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
-from eqkin.trees import ForestBuilder
+from eqkin.formulas import ForestBuilder
 
 
 def write_note(folder: Path, number: int, equations: int = 5, words: str = "") -> Path:

@@ -13,11 +13,11 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
+from eqkin.formulas.terms import extract_terms
 from eqkin.index.manifest import IndexManifest, IndexSettings
 from eqkin.index.reader import VectorIndex
 from eqkin.index.text import TextIndex
 from eqkin.index.update import update_index
-from eqkin.trees.terms import extract_terms
 from tests.index.conftest import write_note
 
 # For many moments at which something reaches the disk: a child updates the index of a copy and is killed there.
@@ -34,7 +34,7 @@ from eqkin.storage import segments
 from eqkin.api import Library
 from eqkin.api import verify
 from eqkin.encoder.encoder import Encoder
-from eqkin.trees.terms import extract_terms
+from eqkin.formulas.terms import extract_terms
 
 SETTINGS = IndexSettings(
     max_flat_vectors=12, max_segments=2, step_trees=4, max_segment_seconds=0.0,

@@ -13,6 +13,13 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, CorruptData
+from eqkin.formulas import ForestBuilder
+from eqkin.formulas.forest import from_bytes, to_bytes
+from eqkin.formulas.mathml import parse_mathml, to_forest
+from eqkin.formulas.operator_terms import RANKED_FAMILIES
+from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.terms import extract_terms
 from eqkin.index.embedding import TreeTask
 from eqkin.index.manifest import INDEX_MANIFEST_NAME, IndexManifest, IndexSettings, TermsEntry
 from eqkin.index.reader import VectorIndex
@@ -31,14 +38,7 @@ from eqkin.index.terms import TermIndex, limit_postings
 from eqkin.index.update import update_index
 from eqkin.library.queries import list_tree_ids
 from eqkin.library.references import read_columns
-from eqkin.mathml.operators import parse_operators
 from eqkin.storage.files import format_checked_json
-from eqkin.trees import ForestBuilder
-from eqkin.trees.forest import from_bytes, to_bytes
-from eqkin.trees.mathml import parse_mathml, to_forest
-from eqkin.trees.operator_terms import RANKED_FAMILIES
-from eqkin.trees.operators import OperatorForest
-from eqkin.trees.terms import extract_terms
 from tests.index.conftest import write_note
 
 

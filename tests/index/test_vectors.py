@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.errors import CorruptData
+from eqkin.formulas.mathml import parse_mathml, to_forest
 from eqkin.index.embedding import TreeTask
 from eqkin.index.manifest import SETTINGS
 from eqkin.index.term_segments import TermBuffer, extract_structure, open_segment
@@ -23,7 +24,6 @@ from eqkin.index.vectors import (
     open_vectors,
     write_vectors,
 )
-from eqkin.trees.mathml import parse_mathml, to_forest
 
 trees = st.lists(st.integers(0, 60), unique=True, max_size=30)
 

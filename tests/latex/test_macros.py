@@ -2,12 +2,12 @@
 
 import pytest
 
+from eqkin.formulas.conversion import convert_formulas
+from eqkin.formulas.converter import Converter
+from eqkin.formulas.mathml import to_mathml, to_node
 from eqkin.latex.environments import to_converter_input
 from eqkin.latex.macros import Macro, MacroTables, find_definitions, pack_macros
 from eqkin.latex.outline import parse
-from eqkin.mathml.converter import Converter
-from eqkin.mathml.formulas import convert_formulas
-from eqkin.trees.mathml import to_mathml, to_node
 
 
 @pytest.fixture(scope="module")

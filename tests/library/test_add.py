@@ -14,14 +14,14 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.errors import BadInput, CorruptData
 from eqkin.executor import LocalExecutor
+from eqkin.formulas.converter import ConverterIdentity
+from eqkin.formulas.forest import open_forest
+from eqkin.formulas.mathml import to_mathml
 from eqkin.latex.prose import extract_context, to_plain_text
 from eqkin.library.database import LibraryManifest
 from eqkin.library.records import export_equations
 from eqkin.library.statistics import compute_statistics, count_characters
-from eqkin.mathml.converter import ConverterIdentity
 from eqkin.sources.paper import Paper, SourceItem
-from eqkin.trees.forest import open_forest
-from eqkin.trees.mathml import to_mathml
 from tests.library.conftest import write_article
 
 

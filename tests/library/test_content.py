@@ -7,11 +7,11 @@ import pytest
 
 from eqkin.api import Library
 from eqkin.errors import BadInput
+from eqkin.formulas.mathml import parse_mathml, to_mathml, to_node
 from eqkin.latex.prose import extract_context
 from eqkin.library.records import export_equations
 from eqkin.library.statistics import compute_statistics, count_characters, parse_subject_area
 from eqkin.plots import draw_library_figures
-from eqkin.trees.mathml import parse_mathml, to_mathml, to_node
 from tests.library.conftest import write_article
 
 

@@ -23,7 +23,7 @@ from eqkin.sources.eprints import Shard
 from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.paper import Paper
 from eqkin.sources.readers import open_source_shards
-from tests.backends.ray.conftest import write_shard
+from tests.cluster.ray.conftest import write_shard
 from tests.library.conftest import write_article
 
 parse = partial(parse_task, describe_parser())

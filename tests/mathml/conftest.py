@@ -2,7 +2,7 @@
 
 import pytest
 
-from eqkin.mathml.converter import Converter
+from eqkin.formulas.converter import Converter
 
 
 @pytest.fixture(scope="session")

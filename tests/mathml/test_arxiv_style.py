@@ -2,9 +2,9 @@
 
 import pytest
 
+from eqkin.formulas.conversion import convert_formulas
 from eqkin.latex.environments import to_converter_input
 from eqkin.latex.outline import parse
-from eqkin.mathml.formulas import convert_formulas
 
 PREAMBLE = r"""\documentclass[aps,prd,twocolumn]{revtex4}
 \usepackage{amsmath,bm,slashed}

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from py_mini_racer import JSEvalException, JSTimeoutException, MiniRacer
 
+from eqkin.formulas.conversion import convert_formulas, is_diagram_failure
+from eqkin.formulas.converter import Converter, evaluate, get_converter_identity
+from eqkin.formulas.forest import to_bytes
+from eqkin.formulas.mathml import to_mathml, to_node
 from eqkin.latex.environments import is_diagram, strip_arguments, to_converter_input
 from eqkin.latex.macros import load_preludes
 from eqkin.latex.outline import parse
-from eqkin.mathml import formulas
-from eqkin.mathml.converter import Converter, evaluate, get_converter_identity
-from eqkin.mathml.formulas import convert_formulas
-from eqkin.trees.forest import to_bytes
-from eqkin.trees.mathml import to_mathml, to_node
 
 
 def outcome(converter, formula, packages=None, macros=None):
@@ -108,10 +107,10 @@ def test_undefined_command_is_shown_by_name_and_reported(converter, formula, mea
 
 def test_argument_count_of_undefined_commands_is_guessed_from_all_uses(converter):
     uses = [r"\f{a}{b}", r"\f{a} {c}+\f x y", r"\f{x}{y}z"]
-    result = formulas.convert_formulas(converter, uses)
+    result = convert_formulas(converter, uses)
     assert to_mathml(to_node(result.forest, 0)) == shown(converter, r"\operatorname{f}{a}{b}")
     assert to_mathml(to_node(result.forest, 1)) == shown(converter, r"\operatorname{f}{a}{c}+\operatorname{f}xy")
-    result = formulas.convert_formulas(converter, [r"\f+\foo{a}"])
+    result = convert_formulas(converter, [r"\f+\foo{a}"])
     assert to_mathml(to_node(result.forest, 0)) == shown(converter, r"\mathrm{f}+\operatorname{foo}{a}")
 
 
@@ -145,7 +144,7 @@ def test_picture_behind_a_macro_is_a_diagram_failure(converter):
     macros = parse(r"\newcommand{\pic}{\xymatrix{A}}").macros[0]
     result = outcome(converter, r"\pic", None, macros)
     assert result.failure is not None
-    assert formulas.is_diagram_failure(result.failure)
+    assert is_diagram_failure(result.failure)
 
 
 @pytest.mark.parametrize(
@@ -263,25 +262,25 @@ def test_converter_identity_names_katex():
 def test_rows_of_an_eqnarray_may_end_with_cr(converter):
     written = to_converter_input("eqnarray", r"a &=& b \cr c &=& d \cr")
     assert written.count("&") == 2
-    assert formulas.convert_formulas(converter, [written]).outcomes[0].failure is None
+    assert convert_formulas(converter, [written]).outcomes[0].failure is None
 
 
 def test_tex_programming_fails_instead_of_being_spelled_out(converter):
-    (outcome,) = formulas.convert_formulas(converter, [r"\ifnum1=1 a\else b\fi"]).outcomes
+    (outcome,) = convert_formulas(converter, [r"\ifnum1=1 a\else b\fi"]).outcomes
     assert outcome.failure is not None
     assert outcome.failure.reason == "undefined command"
 
 
 def test_leaves_contain_only_text(converter):
-    result = formulas.convert_formulas(converter, [r"a \overset{x}{=} b \mathop{\underline{y}}"])
+    result = convert_formulas(converter, [r"a \overset{x}{=} b \mathop{\underline{y}}"])
     markup = to_mathml(to_node(result.forest, 0))
     assert not re.search(r"<m[inos](?: [^>]*)?><m", markup), markup
 
 
 def test_definitions_in_a_formula_end_with_it(converter):
-    outcomes = formulas.convert_formulas(converter, [r"\gdef\a#1{#1}\a x", "x", r"\gdef x"]).outcomes
+    outcomes = convert_formulas(converter, [r"\gdef\a#1{#1}\a x", "x", r"\gdef x"]).outcomes
     assert outcomes[1].failure is None
-    assert formulas.convert_formulas(converter, ["x"]).outcomes[0].failure is None
+    assert convert_formulas(converter, ["x"]).outcomes[0].failure is None
 
 
 @pytest.mark.parametrize("written", [r"\mbox{\boldmath $x$}", r"\text{\boldmath$x$}", r"\pmb{x}"])
@@ -301,7 +300,7 @@ def test_engines_of_several_threads_start_one_after_the_other(monkeypatch):
                 meeting.reset()
             super().__init__()
 
-    monkeypatch.setattr("eqkin.mathml.converter.MiniRacer", Watched)
+    monkeypatch.setattr("eqkin.formulas.converter.MiniRacer", Watched)
     with ThreadPoolExecutor(2) as pool:
         trees = list(pool.map(lambda formula: Converter().open_document([], [], [formula]).forest, ["x", "y"]))
     assert [len(forest) for forest in trees] == [1, 1]

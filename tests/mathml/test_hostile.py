@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from eqkin.formulas.conversion import convert_formulas
+from eqkin.formulas.converter import Converter, Failure, start_engine
+from eqkin.formulas.mathml import to_mathml, to_node
 from eqkin.latex.environments import to_converter_input
 from eqkin.latex.macros import Macro
 from eqkin.latex.outline import parse
 from eqkin.limits import LIMITS
-from eqkin.mathml.converter import Converter, Failure, start_engine
-from eqkin.mathml.formulas import convert_formulas
-from eqkin.trees.mathml import to_mathml, to_node
 
 N = 100_000
 DOUBLING = {rf"\m{chr(97 + i)}": Macro(rf"\m{chr(97 + i)}", (), rf"\m{chr(98 + i)}\m{chr(98 + i)}") for i in range(24)}
@@ -120,7 +120,7 @@ def engines(monkeypatch):
         started.append(start_engine(*arguments))
         return started[-1]
 
-    monkeypatch.setattr("eqkin.mathml.converter.start_engine", start)
+    monkeypatch.setattr("eqkin.formulas.converter.start_engine", start)
     return started
 
 
@@ -194,7 +194,7 @@ def test_mathml_of_any_formula_is_xml(converter, pieces):
 
 def test_address_space_limit_is_an_error_instead_of_an_abort():
     script = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (9 << 30, resource.RLIM_INFINITY))\n"
-    script += "from eqkin.mathml.converter import Converter\nConverter().convert(['x'])"
+    script += "from eqkin.formulas.converter import Converter\nConverter().convert(['x'])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "ulimit -v unlimited" in done.stderr.splitlines()[-1]) == (1, True)
 
@@ -202,7 +202,7 @@ def test_address_space_limit_is_an_error_instead_of_an_abort():
 SCRIPT = r"""
 from dataclasses import replace
 from eqkin.limits import LIMITS
-from eqkin.mathml.converter import Converter
+from eqkin.formulas.converter import Converter
 heavy = r"\begin{matrix}" + "&".join(["x"] * 9900) + r"\end{matrix}"
 hasty = Converter(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
 hasty.convert([heavy, "x"])

@@ -7,12 +7,12 @@ import orjson
 import pytest
 from py_mini_racer import JSTimeoutException
 
-from eqkin.mathml import notations as notations_module
-from eqkin.mathml.converter import Converter
-from eqkin.mathml.notations import Notation, NotationWriter
-from eqkin.mathml.operators import OperatorParser
-from eqkin.trees.forest import Forest
-from eqkin.trees.operators import FORM_KINDS
+from eqkin.formulas.converter import Converter
+from eqkin.formulas.forest import Forest
+from eqkin.formulas.operators import FORM_KINDS
+from eqkin.formulas.parser import OperatorParser
+from eqkin.learning import notation_scripts as notations_module
+from eqkin.learning.notation_scripts import Notation, NotationWriter
 
 FORMULAS = [
     r"\frac{\partial u}{\partial t} = \alpha \nabla^2 u + \frac{f}{\rho c}",

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eqkin.formulas.conversion import convert_formulas
+from eqkin.formulas.converter import evaluate
+from eqkin.formulas.kernels import find_parents
+from eqkin.formulas.kinds import TERM_FAMILIES
+from eqkin.formulas.mathml import parse_mathml, to_forest
+from eqkin.formulas.operator_terms import FIRST_OPERATOR_FAMILY, OPERATOR_TERM_FAMILIES, extract_operator_terms
+from eqkin.formulas.operators import FORM_KINDS, UNORDERED, OperatorForest
+from eqkin.formulas.parser import OperatorParser, encode_trees
 from eqkin.latex.typed import clean_typed_formula
-from eqkin.mathml.converter import evaluate
-from eqkin.mathml.formulas import convert_formulas
-from eqkin.mathml.operators import OperatorParser, encode_trees
-from eqkin.trees.kernels import find_parents
-from eqkin.trees.kinds import TERM_FAMILIES
-from eqkin.trees.mathml import parse_mathml, to_forest
-from eqkin.trees.operator_terms import FIRST_OPERATOR_FAMILY, OPERATOR_TERM_FAMILIES, extract_operator_terms
-from eqkin.trees.operators import FORM_KINDS, UNORDERED, OperatorForest
 from tests.limits import changed_limits
 from tests.trees.strategies import build
 

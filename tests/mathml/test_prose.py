@@ -1,7 +1,7 @@
 """Prose with inline math, as a page and a terminal show it."""
 
+from eqkin.formulas.prose import ProseSegment, format_prose, render_passages, render_prose
 from eqkin.limits import LIMITS
-from eqkin.mathml.prose import ProseSegment, format_prose, render_passages, render_prose
 
 
 def test_prose_is_split_into_words_and_mathml():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eqkin.mathml.prose import to_unicode
+from eqkin.formulas.prose import to_unicode
 from eqkin.search.query import FormulaReader
 
 

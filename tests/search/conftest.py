@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from eqkin import Encoder, Library
+from eqkin.formulas import Forest, ForestBuilder
 from eqkin.index.update import update_index
 from eqkin.search import SearchEngine
 from eqkin.search.query import FormulaReader
-from eqkin.trees import Forest, ForestBuilder
 
 WAVE = r"\Box \Phi_{\mu} = \kappa \Phi_{\mu}"
 

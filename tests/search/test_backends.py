@@ -12,15 +12,15 @@ import pytest
 
 from eqkin import Library
 from eqkin.errors import BadInput
+from eqkin.formulas.idf import load_bundled_frequencies
+from eqkin.formulas.mathml import to_node
 from eqkin.index.embedding import TreeTask
 from eqkin.index.term_segments import extract_structure
 from eqkin.index.update import update_index
 from eqkin.search import Filters, SearchEngine
 from eqkin.search.backend import NoSuchEquation
 from eqkin.search.local import LocalBackend
-from eqkin.trees.idf import load_bundled_frequencies
-from eqkin.trees.mathml import to_node
-from tests.backends.milvus.servers import KINDS, running
+from tests.cluster.milvus.servers import KINDS, running
 
 from .conftest import WAVE
 
@@ -52,8 +52,8 @@ def _open_backend(kind, folder, encoder, collection):
     if kind == "library":
         return LocalBackend(folder, encoder.digest)
     server = running(kind)
-    from eqkin.backends.milvus.push import push_library
-    from eqkin.backends.milvus.snapshot import open_backend
+    from eqkin.cluster.milvus.push import push_library
+    from eqkin.cluster.milvus.snapshot import open_backend
 
     with Library.open(folder) as library:
         push_library(library, server.uri, encoder.digest, collection)

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin import Library
+from eqkin.formulas import ForestBuilder
+from eqkin.formulas.mathml import parse_mathml, to_forest
+from eqkin.formulas.parser import parse_operators
 from eqkin.index.update import update_index
 from eqkin.library.references import EquationColumns, hash_latex, normalise_latex
-from eqkin.mathml.operators import parse_operators
 from eqkin.search import SearchEngine
 from eqkin.search.candidates import CandidateSet
 from eqkin.search.deduplicate import deduplicate, limit_per_paper
 from eqkin.search.rerank import combine_scores
-from eqkin.trees import ForestBuilder
-from eqkin.trees.mathml import parse_mathml, to_forest
 
 
 @pytest.mark.parametrize("other", [r"a\,+\;b .", "{a}+{{b}},", r"\left(a+b\right)", r"\displaystyle a+b\quad"])

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.mathml.operators import parse_operators
+from eqkin.formulas.mathml import MATHML_ATTRIBUTES, MATHML_TAGS, Node, NodeColumns, parse_mathml, to_forest, to_node
+from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.parser import parse_operators
 from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
-from eqkin.trees.mathml import MATHML_ATTRIBUTES, MATHML_TAGS, Node, NodeColumns, parse_mathml, to_forest, to_node
-from eqkin.trees.operators import OperatorForest
 
 
 @pytest.fixture(scope="module")

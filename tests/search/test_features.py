@@ -6,7 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from eqkin.mathml.operators import parse_operators
+from eqkin.formulas.idf import DocumentFrequencies, decode_norms, encode_norms, find_groups
+from eqkin.formulas.operators import FORM_KINDS, share_form
+from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.terms import extract_terms
 from eqkin.search.features import (
     WEIGHTS,
     compute_relevance,
@@ -15,9 +18,6 @@ from eqkin.search.features import (
     extract_query,
     weight_similarities,
 )
-from eqkin.trees.idf import DocumentFrequencies, decode_norms, encode_norms, find_groups
-from eqkin.trees.operators import FORM_KINDS, share_form
-from eqkin.trees.terms import extract_terms
 
 QUERY = r"x^2 + y^2 = \frac{a}{x + y}"
 SAME = r"x^{2}\, + y^2 = \frac{a}{{x} + y}"

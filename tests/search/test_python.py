@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eqkin import BadInput, Encoder, Library
-from eqkin.trees.mathml import parse_mathml
+from eqkin.formulas.mathml import parse_mathml
 
 BAYES = r"P(A|B) = \frac{P(B|A) P(A)}{P(B)}"
 

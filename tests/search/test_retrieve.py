@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from eqkin import Library
+from eqkin.formulas.mathml import NodeColumns
+from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.terms import extract_terms
 from eqkin.index.manifest import IndexManifest
 from eqkin.index.update import update_index
-from eqkin.mathml.operators import parse_operators
 from eqkin.search import Filters, SearchEngine
 from eqkin.search.candidates import QueryFeatures
 from eqkin.search.features import extract_query
@@ -18,8 +20,6 @@ from eqkin.search.local import LocalSnapshot
 from eqkin.search.rerank import compare_collections, rerank
 from eqkin.search.results import SearchOptions
 from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
-from eqkin.trees.mathml import NodeColumns
-from eqkin.trees.terms import extract_terms
 
 from .conftest import WAVE
 

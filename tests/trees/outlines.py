@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from eqkin.trees.kernels import find_outlines, find_parents
-from eqkin.trees.operator_terms import FIRST_OUTLINE_FAMILY, extract_structure_terms
-from eqkin.trees.operators import OperatorForest, simplify_label
-from eqkin.trees.terms import Terms
+from eqkin.formulas.kernels import find_outlines, find_parents
+from eqkin.formulas.operator_terms import FIRST_OUTLINE_FAMILY, extract_structure_terms
+from eqkin.formulas.operators import OperatorForest, simplify_label
+from eqkin.formulas.terms import Terms
 
 
 def build_outlines(forest: OperatorForest) -> OperatorForest:

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from eqkin.trees.mathml import to_node
-from eqkin.trees.normal import is_silent, normalise_tag, normalise_text
+from eqkin.formulas.mathml import to_node
+from eqkin.formulas.normal import is_silent, normalise_tag, normalise_text
 
 MAX_NODES = 24  # of an n-gram
 

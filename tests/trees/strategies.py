@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from eqkin.trees import ForestBuilder
+from eqkin.formulas import ForestBuilder
 
 STRINGS = st.sampled_from(["", "x", "α", "12", "a=b", "a=1\nb=2", "𝔸", "exp"])
 TREES = st.recursive(

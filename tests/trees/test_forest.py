@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.errors import CorruptData
-from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.forest import compute_preorder, iter_blocks, order_depth_first, to_bytes
-from eqkin.trees.mathml import to_node
+from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas.forest import compute_preorder, iter_blocks, order_depth_first, to_bytes
+from eqkin.formulas.mathml import to_node
 from tests.evaluation.formulas import formulas
 
 from .strategies import FORESTS, breadth_first, build, rows_of

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqkin.errors import CorruptData
-from eqkin.trees import ForestBuilder
-from eqkin.trees.forest import from_bytes, open_forest, to_bytes
+from eqkin.formulas import ForestBuilder
+from eqkin.formulas.forest import from_bytes, open_forest, to_bytes
 
 from .strategies import FORESTS, breadth_first, build, rows_of
 

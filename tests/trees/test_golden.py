@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eqkin.mathml.formulas import convert_formulas
-from eqkin.mathml.operators import parse_operators
-from eqkin.trees.operator_terms import extract_operator_terms
-from eqkin.trees.terms import extract_terms
+from eqkin.formulas.conversion import convert_formulas
+from eqkin.formulas.operator_terms import extract_operator_terms
+from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.terms import extract_terms
 from tests.trees.outlines import extract_outline_terms
 
 GOLDEN = [line.split("\t") for line in Path(__file__).with_name("golden_hashes.tsv").read_text("utf-8").splitlines()]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from eqkin.errors import CorruptData
-from eqkin.trees.idf import RARE_TERM_COUNT, DocumentFrequencies, load_bundled_frequencies
-from eqkin.trees.terms import extract_terms
+from eqkin.formulas.idf import RARE_TERM_COUNT, DocumentFrequencies, load_bundled_frequencies
+from eqkin.formulas.terms import extract_terms
 from tests.trees.strategies import build
 
 X, Y, PLUS = ("mi", "", "x", []), ("mi", "", "y", []), ("mo", "", "+", [])

@@ -9,11 +9,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
+from eqkin.formulas.conversion import convert_formulas
+from eqkin.formulas.forest import to_bytes
+from eqkin.formulas.mathml import Node, parse_mathml, to_forest, to_json, to_mathml, to_node
 from eqkin.latex.environments import to_converter_input
 from eqkin.latex.outline import parse
-from eqkin.mathml.formulas import convert_formulas
-from eqkin.trees.forest import to_bytes
-from eqkin.trees.mathml import Node, parse_mathml, to_forest, to_json, to_mathml, to_node
 
 FORMULAS = [
     "x",

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 
-from eqkin.trees.normal import is_sign, is_silent, label_nodes, normalise_tag, normalise_text
+from eqkin.formulas.normal import is_sign, is_silent, label_nodes, normalise_tag, normalise_text
 from tests.trees.strategies import FORESTS, build
 
 

@@ -3,14 +3,14 @@ r"""Outlines of operator trees: what is left out, and what two notations of a la
 import numpy as np
 import pytest
 
-from eqkin.mathml.formulas import convert_formulas
-from eqkin.mathml.operators import parse_operators
-from eqkin.trees.operator_terms import (
+from eqkin.formulas.conversion import convert_formulas
+from eqkin.formulas.operator_terms import (
     FIRST_OUTLINE_FAMILY,
     OPERATOR_TERM_FAMILIES,
     OUTLINE_TERM_FAMILIES,
     extract_operator_terms,
 )
+from eqkin.formulas.parser import parse_operators
 from tests.trees.outlines import build_outlines, extract_outline_terms
 
 SUBTREE = FIRST_OUTLINE_FAMILY + OUTLINE_TERM_FAMILIES.index("subtree")

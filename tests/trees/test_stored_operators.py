@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eqkin.trees.operator_terms import extract_structure_terms
-from eqkin.trees.operators import FORM_KINDS, OperatorForest
-from eqkin.trees.stored_operators import StoredOperators, pack_operators
+from eqkin.formulas.operator_terms import extract_structure_terms
+from eqkin.formulas.operators import FORM_KINDS, OperatorForest
+from eqkin.formulas.stored_operators import StoredOperators, pack_operators
 
 LABELS = ["+", "list", *(f"v:{number}" for number in range(10_000))]
 

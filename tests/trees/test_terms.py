@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.api import Library
+from eqkin.formulas import ForestBuilder
+from eqkin.formulas.kinds import TERM_FAMILIES
+from eqkin.formulas.mathml import to_node
+from eqkin.formulas.terms import extract_terms
 from eqkin.limits import LIMITS
-from eqkin.trees import ForestBuilder
-from eqkin.trees.kinds import TERM_FAMILIES
-from eqkin.trees.mathml import to_node
-from eqkin.trees.terms import extract_terms
 from tests.trees import reference
 from tests.trees.any_trees import TREES
 from tests.trees.strategies import build

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 
 from eqkin.errors import CorruptData
-from eqkin.trees import Vocabulary
-from eqkin.trees.vocabulary import count_symbols
+from eqkin.formulas import Vocabulary
+from eqkin.formulas.vocabulary import count_symbols
 
 from .strategies import FORESTS, breadth_first, build
 

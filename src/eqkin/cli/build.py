@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import eqkin
-from eqkin.backends import open_executor
 from eqkin.cli.console import count_noun, emit, print_problems, stop_politely, warn
 from eqkin.cli.options import DEFAULT_JOBS, AsJson, ExecutorName, ExecutorOption, Jobs, LibraryFolder, RayAddress
 from eqkin.cli.progress import ProgressDisplay
+from eqkin.cluster import open_executor
 from eqkin.errors import BadInput, CorruptData, LibraryBusy, strip_control_chars
 
 if TYPE_CHECKING:
-    from eqkin.backends.milvus.push import PushReport
+    from eqkin.cluster.milvus.push import PushReport
     from eqkin.executor import Executor
     from eqkin.index.update import UpdateReport
     from eqkin.library.ingest import AddReport
@@ -331,8 +331,8 @@ def update_with_progress(
         from eqkin.executor import ThreadExecutor
 
         require_torch()
-        from eqkin.training.batches import DeviceNetwork
-        from eqkin.training.config import choose_device
+        from eqkin.learning.batches import DeviceNetwork
+        from eqkin.learning.config import choose_device
 
         encoder = Encoder(encoder.model, DeviceNetwork(encoder.model, choose_device(device)))
         threads = ThreadExecutor(DEVICE_THREADS)
@@ -431,7 +431,7 @@ def push(
 
         eqkin add --remove ~/papers/old && eqkin push --milvus http://localhost:19530 --prune
     """
-    from eqkin.backends.milvus.push import push_library
+    from eqkin.cluster.milvus.push import push_library
     from eqkin.index.manifest import load_encoder
 
     with (

@@ -83,16 +83,16 @@ def _read_lines() -> Iterator[str]:
 
 def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str, str]]:
     """Yield what to print for each formula, and an error or ""."""
+    from eqkin.formulas.conversion import convert_formulas
+    from eqkin.formulas.converter import Converter, Failure
+    from eqkin.formulas.mathml import to_json, to_mathml, to_node
+    from eqkin.formulas.parser import OperatorParser
     from eqkin.latex.typed import clean_typed_formula
-    from eqkin.mathml import formulas
-    from eqkin.mathml.converter import Converter, Failure
-    from eqkin.mathml.operators import OperatorParser
-    from eqkin.trees.mathml import to_json, to_mathml, to_node
 
     converter, parser = Converter(), OperatorParser()
     numbered = enumerate(lines, 1)
     while batch := list(islice(numbered, 64)):
-        conversion = formulas.convert_formulas(converter, [clean_typed_formula(text) for _, text in batch])
+        conversion = convert_formulas(converter, [clean_typed_formula(text) for _, text in batch])
         operators = parser.parse(conversion.forest) if form is OutputForm.operators else None
         for (number, text), outcome in zip(batch, conversion.outcomes, strict=True):
             failure = outcome.failure

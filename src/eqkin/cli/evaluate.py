@@ -48,7 +48,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     help="Compare eqkin with baselines and peers, with intervals and tests.\n\n"
     "Fits and measurements are kept in a folder (`--out`): an interrupted command continues, and nothing is measured "
-    "twice. The paper's experiments are in the repository: `python -m reproduce --help`.",
+    "twice. The paper's experiments are in the repository: `python -m research --help`.",
 )
 
 

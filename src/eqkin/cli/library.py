@@ -178,7 +178,7 @@ def export(
             records = ({"paper": paper, "cites": cited} for paper, cited in list_citations(opened))
         elif equalities:
             from eqkin.evaluation.equalities import export_pairs
-            from eqkin.training.data import Corpus
+            from eqkin.learning.data import Corpus
 
             records = export_pairs(Corpus.from_library(opened))
         lines = (orjson.dumps(record) + b"\n" for record in records)
@@ -230,7 +230,7 @@ def judgements(
 
 
 def _export_corpus(library: eqkin.Library, path: Path) -> None:
-    from eqkin.training.data import Corpus
+    from eqkin.learning.data import Corpus
 
     with ProgressDisplay("writing trees"):
         corpus = Corpus.from_library(library)

@@ -108,7 +108,7 @@ def open_engine(context: typer.Context, library: Path, milvus: str, collection: 
 
     if not uses_milvus(context, milvus, model):
         return SearchEngine(library)
-    from eqkin.backends.milvus.snapshot import open_backend
+    from eqkin.cluster.milvus.snapshot import open_backend
     from eqkin.encoder.encoder import Encoder
 
     encoder = Encoder.load(model)

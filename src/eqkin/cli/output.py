@@ -11,11 +11,11 @@ import typer
 
 from eqkin.cli.console import count_noun, warn
 from eqkin.errors import strip_control_chars
-from eqkin.mathml.prose import format_prose, to_unicode
+from eqkin.formulas.mathml import Node, list_nodes, parse_mathml, to_mathml
+from eqkin.formulas.normal import HORIZONTAL_TAGS
+from eqkin.formulas.prose import format_prose, to_unicode
 from eqkin.search.exports import describe_query, list_papers, to_bibtex, to_csv
 from eqkin.search.results import BAND_TITLES, EquationRecord, Hit, PaperHit, PaperRecord, Results
-from eqkin.trees.mathml import Node, list_nodes, parse_mathml, to_mathml
-from eqkin.trees.normal import HORIZONTAL_TAGS
 
 _MAX_EXPLAINED_PARTS = 6
 _MAX_SHOWN_FIELDS = 8

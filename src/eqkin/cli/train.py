@@ -18,11 +18,11 @@ from eqkin.cli.progress import ProgressDisplay, open_progress
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
-    from eqkin.training.config import Recipe
-    from eqkin.training.data import Corpus
-    from eqkin.training.distributed import ProcessGroup
-    from eqkin.training.run import TrainingResult, TrainingRun
-    from eqkin.training.trainer import TrainingProgress
+    from eqkin.learning.config import Recipe
+    from eqkin.learning.data import Corpus
+    from eqkin.learning.distributed import ProcessGroup
+    from eqkin.learning.run import TrainingResult, TrainingRun
+    from eqkin.learning.trainer import TrainingProgress
 
 CorpusFile = Annotated[
     Path | None,
@@ -90,9 +90,9 @@ def train(
         torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node1:29400 -m eqkin train --resume
     """
     require_torch()
-    from eqkin.training.config import choose_device
-    from eqkin.training.distributed import join_process_group
-    from eqkin.training.run import TrainingRun
+    from eqkin.learning.config import choose_device
+    from eqkin.learning.distributed import join_process_group
+    from eqkin.learning.run import TrainingRun
 
     named = {"triplets": triplets, "batch": batch, "seed": seed}
     changes = {}
@@ -119,8 +119,8 @@ def train(
 
 def _load_recipe(name: str, resumed: Path | None, group: ProcessGroup) -> Recipe:
     """Return the recipe of the run to resume, if one is saved there, or the one of that name."""
-    from eqkin.training.checkpoint import load_checkpoint
-    from eqkin.training.config import Recipe, get_recipe
+    from eqkin.learning.checkpoint import load_checkpoint
+    from eqkin.learning.config import Recipe, get_recipe
 
     def load_saved() -> dict[str, Any] | None:
         saved = load_checkpoint(resumed) if resumed else None
@@ -166,7 +166,7 @@ def require_torch() -> None:
 
 def load_corpus(file: Path | None, library: Path) -> Corpus:
     """Load the corpus to train on: a packed file, or a library."""
-    from eqkin.training.data import Corpus
+    from eqkin.learning.data import Corpus
 
     if file is not None:
         return Corpus.load(file)
@@ -199,8 +199,8 @@ def describe_progress(progress: TrainingProgress) -> str:
 
 
 def _draw_curves(folder: Path) -> bool:
+    from eqkin.learning.checkpoint import METRICS_FILE, read_metrics
     from eqkin.plots import draw_training_curves
-    from eqkin.training.checkpoint import METRICS_FILE, read_metrics
 
     try:
         draw_training_curves(read_metrics(folder / METRICS_FILE), folder)
@@ -261,14 +261,14 @@ def finetune(
         eqkin finetune corpus.zst --pairs equalities --batch 4096 --device cuda
     """
     require_torch()
-    from eqkin.training.distributed import require_single_process
+    from eqkin.learning.distributed import require_single_process
 
     require_single_process("finetuning")
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file, but the network needs a folder: choose another name")
     from eqkin.evaluation.finetune import finetune_model
     from eqkin.evaluation.tables import format_score
-    from eqkin.training.finetuning import FinetuningConfig
+    from eqkin.learning.finetuning import FinetuningConfig
 
     with open_progress(as_json) as log:
         found = finetune_model(

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
+from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
 
 FEATURES = TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS
 NORM_EPSILON = 1e-5  # added to the variance in batch normalisation

@@ -13,11 +13,11 @@ import numpy as np
 from eqkin.encoder.model import DESCRIPTION_FILE, Model
 from eqkin.encoder.numpy_network import Floats, NumpyNetwork
 from eqkin.errors import BadInput, CorruptData
-from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.forest import iter_blocks
+from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas.forest import iter_blocks
 
 if TYPE_CHECKING:
-    from eqkin.mathml.converter import Converter
+    from eqkin.formulas.converter import Converter
 
 MODELS_FOLDER = Path(__file__).parent / "models"  # bundled models, by name
 MODEL_NAMES = ("eqkin", "paper")
@@ -114,9 +114,9 @@ class Encoder:
 
         Raises `BadInput`.
         """
+        from eqkin.formulas.conversion import convert_typed_formula
+        from eqkin.formulas.converter import Converter
         from eqkin.latex.typed import clean_typed_formula, decode_entities
-        from eqkin.mathml.converter import Converter
-        from eqkin.mathml.formulas import convert_typed_formula
 
         builder = ForestBuilder()
         with self._converting:

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from eqkin.encoder import cpu_kernels
 from eqkin.encoder.architecture import MIX, NORM_EPSILON, SQUARE_EPSILON, compute_sinusoids
 from eqkin.encoder.model import Model
-from eqkin.trees import Forest
-from eqkin.trees.forest import iter_blocks
+from eqkin.formulas import Forest
+from eqkin.formulas.forest import iter_blocks
 
 _MIN_LENGTH = np.float32(1e-12)
 _MIN_COEFFICIENT = 1e-9  # of a node in its own mix, by which the others are divided

@@ -24,8 +24,8 @@ from eqkin.encoder.cpu_kernels import CHILDREN, LEFT, PARENT, RIGHT
 from eqkin.encoder.model import Model
 from eqkin.encoder.numpy_network import NumpyNetwork
 from eqkin.errors import BadInput
+from eqkin.formulas import Forest, Vocabulary
 from eqkin.storage.files import write_file
-from eqkin.trees import Forest, Vocabulary
 
 if TYPE_CHECKING:
     from onnx import NodeProto, TensorProto

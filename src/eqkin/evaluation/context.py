@@ -24,7 +24,7 @@ from eqkin.storage.files import WriterLock, make_folder, read_file, write_file
 
 if TYPE_CHECKING:
     from eqkin.evaluation.systems.base import System
-    from eqkin.training.data import Corpus
+    from eqkin.learning.data import Corpus
 
 HELD_OUT_FRACTION = 0.5  # of the papers; baselines and ablations never see them
 SPLIT_SEED = 0

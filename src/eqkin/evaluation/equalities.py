@@ -33,10 +33,10 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.training.data import Corpus
-from eqkin.trees import Forest
-from eqkin.trees.mathml import to_mathml, to_node
-from eqkin.trees.normal import ROW_TAGS, label_nodes
+from eqkin.formulas import Forest
+from eqkin.formulas.mathml import to_mathml, to_node
+from eqkin.formulas.normal import ROW_TAGS, label_nodes
+from eqkin.learning.data import Corpus
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 

@@ -38,11 +38,11 @@ from eqkin.evaluation.scores import (
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.systems.registry import SYSTEMS, make_systems
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow, to_markdown, to_rich
+from eqkin.learning.data import Corpus
 from eqkin.library.files import LibraryFiles
 from eqkin.search.results import make_dataframe
 from eqkin.statistics import Score
 from eqkin.storage.files import make_folder, write_file
-from eqkin.training.data import Corpus
 
 RESULTS_FOLDER = "results"
 RUNS_FOLDER = "runs"

@@ -15,11 +15,11 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.equalities import PairSet
 from eqkin.evaluation.formulas import Float32s
 from eqkin.evaluation.measures import compute_mrr, compute_partner_ranks, find_hits
+from eqkin.learning.data import Corpus
 from eqkin.statistics import RESAMPLES, Score, bootstrap_mean
-from eqkin.training.data import Corpus
 
 if TYPE_CHECKING:
-    from eqkin.training.finetuning import FinetuningChoice, FinetuningConfig
+    from eqkin.learning.finetuning import FinetuningChoice, FinetuningConfig
 
 DEPTHS = (1, 10, 100)
 _MAX_PAIRS = 1_000_000
@@ -68,8 +68,8 @@ def finetune_model(
         BadInput: The folder already holds a model, there is no model to start from, or there are too few pairs.
         StorageFailed: The disk refused.
     """
-    from eqkin.training.config import choose_device
-    from eqkin.training.finetuning import FinetuningConfig, GraphTower, finetune
+    from eqkin.learning.config import choose_device
+    from eqkin.learning.finetuning import FinetuningConfig, GraphTower, finetune
 
     if (out / DESCRIPTION_FILE).exists():
         raise BadInput(f"{out} already holds a model: choose another folder")

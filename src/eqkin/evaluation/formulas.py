@@ -17,10 +17,10 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput
+from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas.forest import to_bytes
+from eqkin.formulas.mathml import Node, to_forest
 from eqkin.search.query import FormulaReader
-from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.forest import to_bytes
-from eqkin.trees.mathml import Node, to_forest
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

@@ -33,6 +33,7 @@ from eqkin.evaluation.formulas import (
 from eqkin.evaluation.measures import compute_ranking_scores, count_correct_triples, count_triples, score_nearest_labels
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
+from eqkin.formulas import ForestBuilder
 from eqkin.latex.outline import parse
 from eqkin.library.parsing import convert_document
 from eqkin.search.rerank import compare_within
@@ -46,7 +47,6 @@ from eqkin.statistics import (
     draw_bootstrap_weights,
     format_p,
 )
-from eqkin.trees import ForestBuilder
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NoReturn, Protocol
 from threadpoolctl import threadpool_limits
 
 from eqkin.errors import LimitReached
+from eqkin.formulas import Forest
 from eqkin.index.vectors import Floats, Integers, normalise
-from eqkin.trees import Forest
 
 if TYPE_CHECKING:
     from eqkin.encoder.model import Model

@@ -24,24 +24,24 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData
-from eqkin.index.embedding import TreeTask
-from eqkin.index.manifest import REBUILD_HINT, SETTINGS, IndexSettings, TermsEntry
-from eqkin.index.postings import POSTING_ARRAYS, Codes, PostingLists, encode_postings
-from eqkin.index.vectors import Floats, Integers
-from eqkin.mathml.operators import parse_operators
-from eqkin.storage.segments import Array, open_arrays, write_arrays
-from eqkin.trees.idf import MAX_COUNTED, compute_norms, encode_norms, load_bundled_frequencies, weigh_terms
-from eqkin.trees.kinds import TERM_FAMILIES
-from eqkin.trees.operator_terms import (
+from eqkin.formulas.idf import MAX_COUNTED, compute_norms, encode_norms, load_bundled_frequencies, weigh_terms
+from eqkin.formulas.kinds import TERM_FAMILIES
+from eqkin.formulas.operator_terms import (
     FIRST_OPERATOR_FAMILY,
     NEIGHBOUR_FAMILY,
     OPERATOR_TERM_FAMILIES,
     RANKED_FAMILIES,
     extract_structure_terms,
 )
-from eqkin.trees.operators import OperatorForest, accumulate
-from eqkin.trees.stored_operators import OPERATOR_ARRAYS, StoredOperators, pack_operators
-from eqkin.trees.terms import INDEXED_FAMILIES, Terms, extract_terms
+from eqkin.formulas.operators import OperatorForest, accumulate
+from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.stored_operators import OPERATOR_ARRAYS, StoredOperators, pack_operators
+from eqkin.formulas.terms import INDEXED_FAMILIES, Terms, extract_terms
+from eqkin.index.embedding import TreeTask
+from eqkin.index.manifest import REBUILD_HINT, SETTINGS, IndexSettings, TermsEntry
+from eqkin.index.postings import POSTING_ARRAYS, Codes, PostingLists, encode_postings
+from eqkin.index.vectors import Floats, Integers
+from eqkin.storage.segments import Array, open_arrays, write_arrays
 
 # Families of terms that are indexed. Of presentation trees: symbols, pairs of neighbours. Of operator trees: operators
 # with all that is below them, paths without names, whole statements.

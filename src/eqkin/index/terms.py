@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
+from eqkin.formulas.idf import decode_norms
+from eqkin.formulas.operator_terms import RANKED_FAMILIES, compute_form_codes
+from eqkin.formulas.operators import OperatorForest, StoredLabels, share_form
 from eqkin.index.manifest import TermsEntry
 from eqkin.index.posting_kernels import TERM
 from eqkin.index.postings import Codes, FoundLists, count_rows
 from eqkin.index.term_segments import SEGMENT_SCHEME, TermSegment, normalise_length, open_segment
 from eqkin.index.vectors import Floats, Integers, TreeRows, find_members, find_positions
 from eqkin.library.references import EquationColumns
-from eqkin.trees.idf import decode_norms
-from eqkin.trees.operator_terms import RANKED_FAMILIES, compute_form_codes
-from eqkin.trees.operators import OperatorForest, StoredLabels, share_form
 
 MIN_TERMS_READ = 3  # per query, however long their lists are
 _POSTINGS_PART = 32  # one posting is read per so many equations, per query and kind of terms,

@@ -18,6 +18,7 @@ import numpy as np
 
 from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
 from eqkin.executor import Executor, LocalExecutor, ThreadExecutor
+from eqkin.formulas import Forest
 from eqkin.index import text
 from eqkin.index.embedding import Embedder, EmbedFunction, TreeTask, fail_task
 from eqkin.index.manifest import (
@@ -38,7 +39,6 @@ from eqkin.library.queries import list_tree_ids
 from eqkin.library.references import read_columns
 from eqkin.storage.files import WriterLock, delete_unused_files, sync_folder
 from eqkin.storage.segments import SegmentEntry, SegmentSet, cache_hashes
-from eqkin.trees import Forest
 
 Progress = Callable[[str, int, int], None]
 Item = TypeVar("Item", contravariant=True)

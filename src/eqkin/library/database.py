@@ -24,9 +24,9 @@ from urllib.parse import quote
 import zstandard
 
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
+from eqkin.formulas.converter import ConverterIdentity
 from eqkin.latex.rows import extract_row
 from eqkin.limits import LIMITS, check_cancelled
-from eqkin.mathml.converter import ConverterIdentity
 from eqkin.storage.files import format_checked_json, load_checked_json, write_file
 from eqkin.storage.segments import HASH_CACHE_NAME, has_hash
 

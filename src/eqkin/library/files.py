@@ -17,6 +17,10 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput, CorruptData
+from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas.converter import get_converter_identity
+from eqkin.formulas.forest import open_forest
+from eqkin.formulas.mathml import NodeColumns
 from eqkin.latex.arxiv_ids import parse_arxiv_id
 from eqkin.library.database import (
     DATABASE_NAME,
@@ -30,12 +34,8 @@ from eqkin.library.database import (
     read_generation,
     translate_sqlite_errors,
 )
-from eqkin.mathml.converter import get_converter_identity
 from eqkin.sources.files import display_path
 from eqkin.storage.segments import SegmentEntry, is_intact
-from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.forest import open_forest
-from eqkin.trees.mathml import NodeColumns
 
 if TYPE_CHECKING:
     from eqkin.library.writer import LibraryWriter

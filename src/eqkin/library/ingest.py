@@ -11,10 +11,10 @@ from functools import partial
 
 from eqkin.errors import BadInput, EqkinError
 from eqkin.executor import Executor, WorkerEnvironmentError
+from eqkin.formulas.converter import check_address_space, get_converter_identity
 from eqkin.library.files import normalise_source
 from eqkin.library.parsing import PARSER_VERSION, ParsedPaper, is_machine_fault, make_failed_paper, parse_item
 from eqkin.library.writer import LibraryWriter
-from eqkin.mathml.converter import check_address_space, get_converter_identity
 from eqkin.sources.eprints import Shard
 from eqkin.sources.files import display_path
 from eqkin.sources.metadata import MetadataSnapshot

@@ -18,19 +18,19 @@ import orjson
 
 from eqkin.errors import EqkinError, LimitReached, StorageFailed
 from eqkin.executor import UNREADABLE, WorkerEnvironmentError
+from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas.conversion import convert_formulas, is_diagram_failure
+from eqkin.formulas.converter import Converter, get_converter_identity
+from eqkin.formulas.forest import to_bytes
+from eqkin.formulas.mathml import parse_mathml, to_forest
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.latex.language import detect_language, normalise_language
 from eqkin.latex.macros import pack_macros
 from eqkin.latex.outline import Document, parse
 from eqkin.latex.titles import clean_authors, clean_title
 from eqkin.limits import LIMITS
-from eqkin.mathml import formulas
-from eqkin.mathml.converter import Converter, get_converter_identity
 from eqkin.sources.html import resolve_references
 from eqkin.sources.paper import Paper, SourceItem, hash_paper, hash_parts
-from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.forest import to_bytes
-from eqkin.trees.mathml import parse_mathml, to_forest
 
 PARSER_VERSION = "3"  # raise it when the same source would give other content
 FORMULAS = ("displays", "rows", "inline")  # displays as a whole; also their rows; also inline formulas
@@ -234,14 +234,14 @@ def convert_document(
         if not chosen:
             continue
         texts = [to_converter_input(e.environment, e.latex) for e in chosen]
-        conversion = formulas.convert_formulas(get_converter(), texts, document.packages, macros, deadline)
+        conversion = convert_formulas(get_converter(), texts, document.packages, macros, deadline)
         builder.add_forest(conversion.forest)
         for e, outcome in zip(chosen, conversion.outcomes, strict=True):
             if outcome.failure is None:
                 e.tree = n_trees + outcome.tree
                 e.status = "degraded" if outcome.unknown else "converted"
                 e.unknown, e.repaired = " ".join(outcome.unknown), outcome.repaired
-            elif formulas.is_diagram_failure(outcome.failure):
+            elif is_diagram_failure(outcome.failure):
                 e.status = "diagram"
             else:
                 e.reason, e.message = outcome.failure.reason, outcome.failure.message[:300]

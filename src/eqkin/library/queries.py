@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from eqkin.formulas.forest import Forest
 from eqkin.library.database import JOIN_WHOLE, LATEX, PROSE
 from eqkin.library.files import LibraryFiles
-from eqkin.trees.forest import Forest
 
 _RANGE_SIZES = (65_536, 4_096, 256)  # trees counted at once; a range with gaps is divided
 _MAX_ATTEMPTS = 3

@@ -18,12 +18,12 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput
+from eqkin.formulas.mathml import NodeColumns, to_mathml
 from eqkin.latex.macros import MacroTables, open_macros
 from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, extract_context, to_plain_text
 from eqkin.latex.structural import expand_macros
 from eqkin.library.database import JOIN_WHOLE, LATEX, PROSE
 from eqkin.library.files import LibraryFiles
-from eqkin.trees.mathml import NodeColumns, to_mathml
 
 _CONTEXT_CHARS = 3_000  # characters of LaTeX around an equation that are read as prose
 _PAPER_COLUMNS = (

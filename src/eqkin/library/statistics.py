@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import orjson
 
+from eqkin.formulas.vocabulary import count_symbols
 from eqkin.library.files import LibraryFiles
-from eqkin.trees.vocabulary import count_symbols
 
 _MAX_UNKNOWN_COMMANDS = 50  # that are listed
 

@@ -16,6 +16,9 @@ import numpy as np
 
 from eqkin.errors import LimitReached
 from eqkin.executor import Executor
+from eqkin.formulas import Forest
+from eqkin.formulas.converter import get_converter_identity
+from eqkin.formulas.forest import open_forest
 from eqkin.latex.environments import MATHML_ENVIRONMENT
 from eqkin.latex.macros import unpack_macros
 from eqkin.latex.outline import Document, Equation
@@ -24,10 +27,7 @@ from eqkin.library.files import TreesEntry, list_segments
 from eqkin.library.parsing import ParsedPaper, compute_content_digest, convert_document
 from eqkin.library.verify import load_stored_paper
 from eqkin.library.writer import LibraryWriter
-from eqkin.mathml.converter import get_converter_identity
 from eqkin.storage.segments import is_intact
-from eqkin.trees import Forest
-from eqkin.trees.forest import open_forest
 
 _SECTIONS_PER_COMMIT = 10_000
 _LOST = "its tree was damaged, and it has no LaTeX"

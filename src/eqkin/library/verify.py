@@ -13,6 +13,8 @@ import numpy as np
 import orjson
 
 from eqkin.errors import CorruptData, StorageFailed
+from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas.forest import from_bytes, open_forest
 from eqkin.library.database import (
     DATABASE_NAME,
     FOREST_FOLDER,
@@ -38,8 +40,6 @@ from eqkin.library.parsing import ParsedEquation, ParsedPaper, compute_content_d
 from eqkin.sources.paper import Paper
 from eqkin.storage.files import find_unknown_files, hash_file
 from eqkin.storage.segments import HASH_CACHE_NAME, is_cache_damaged
-from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.forest import from_bytes, open_forest
 
 
 @dataclass

@@ -17,11 +17,13 @@ import orjson
 import zstandard
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed, Unreachable
+from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas.converter import ConverterIdentity, get_converter_identity
+from eqkin.formulas.forest import from_bytes, open_forest, to_bytes
 from eqkin.library import database
 from eqkin.library.database import DATABASE_NAME, FOREST_FOLDER, LOCK_NAME, MANIFEST_NAME, LibraryManifest
 from eqkin.library.files import TREES_REMEDY, TreesEntry, find_used_trees, list_segments
 from eqkin.library.parsing import ParsedPaper, make_failed_paper
-from eqkin.mathml.converter import ConverterIdentity, get_converter_identity
 from eqkin.sources.paper import Paper
 from eqkin.storage.files import WriterLock, delete_unused_files, find_unknown_files, hash_file, sync_folder
 from eqkin.storage.segments import (
@@ -32,8 +34,6 @@ from eqkin.storage.segments import (
     cache_hashes,
     write_segment,
 )
-from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.forest import from_bytes, open_forest, to_bytes
 
 _COMPRESSION_LEVEL = 3  # 9 saves 3 % and takes three times as long
 _MAX_FREE_FRACTION = 0.1  # of the pages of a database

@@ -1,7 +1,7 @@
 """`SearchBackend` and `Snapshot`: all that a search asks of a collection of equations, wherever it is stored.
 
 There are two implementations: `eqkin.search.local` reads a library on disk (SQLite, memory-mapped vectors),
-`eqkin.backends.milvus` a Milvus server. Equations have whole numbers as keys; each backend chooses its own.
+`eqkin.cluster.milvus` a Milvus server. Equations have whole numbers as keys; each backend chooses its own.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
+from eqkin.formulas import Forest
+from eqkin.formulas.hashing import hash_strings
+from eqkin.formulas.mathml import NodeColumns
+from eqkin.formulas.operators import OperatorForest
 from eqkin.library.records import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.library.records import EquationRef as EquationRef
 from eqkin.library.records import Facets as Facets
 from eqkin.library.records import PaperCount as PaperCount
 from eqkin.library.references import EquationColumns, hash_latex
 from eqkin.search.features import QueryTerms
-from eqkin.trees import Forest
-from eqkin.trees.hashing import hash_strings
-from eqkin.trees.mathml import NodeColumns
-from eqkin.trees.operators import OperatorForest
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Codes: TypeAlias = npt.NDArray[np.uint32]

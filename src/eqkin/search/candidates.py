@@ -9,14 +9,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.formulas.mathml import NodeColumns
+from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.terms import Terms
 from eqkin.library.records import PaperCount
 from eqkin.library.references import EquationColumns
 from eqkin.search.backend import EquationRef, Floats, Keys, Snapshot
 from eqkin.search.features import QueryTerms
 from eqkin.search.wildcards import Pattern
-from eqkin.trees.mathml import NodeColumns
-from eqkin.trees.operators import OperatorForest
-from eqkin.trees.terms import Terms
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Scores: TypeAlias = npt.NDArray[np.float64]

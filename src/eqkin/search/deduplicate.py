@@ -10,9 +10,9 @@ from itertools import chain
 
 import numpy as np
 
+from eqkin.formulas.hashing import compute_powers, compute_prefix_sums
+from eqkin.formulas.operators import share_form
 from eqkin.search.candidates import CandidateSet, QueryFeatures, Rows
-from eqkin.trees.hashing import compute_powers, compute_prefix_sums
-from eqkin.trees.operators import share_form
 
 _SAME_COSINES = (  # from which two formulas are the same
     0.8,  # that have the same LaTeX; below, a macro has two meanings

@@ -16,10 +16,13 @@ from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
+from eqkin.formulas.mathml import to_mathml
+from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.terms import INDEXED_FAMILIES, extract_terms
 from eqkin.index.manifest import load_encoder
 from eqkin.library.files import LibraryFiles
 from eqkin.limits import LIMITS, check_cancelled
-from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures, Rows
 from eqkin.search.deduplicate import deduplicate, keep_best_of_display, limit_per_paper, put_same_first
@@ -47,9 +50,6 @@ from eqkin.search.results import (
 )
 from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
 from eqkin.search.wildcards import Pattern, replace_wildcards
-from eqkin.trees.mathml import to_mathml
-from eqkin.trees.operators import OperatorForest
-from eqkin.trees.terms import INDEXED_FAMILIES, extract_terms
 
 K = TypeVar("K")
 V = TypeVar("V")

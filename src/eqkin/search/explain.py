@@ -13,13 +13,13 @@ from typing import Any
 
 import orjson
 
+from eqkin.formulas.converter import LIMIT_ERRORS
+from eqkin.formulas.mathml import NodeColumns, to_mathml, write_parts
+from eqkin.formulas.normal import is_silent, normalise_text
+from eqkin.formulas.operators import FORM_KINDS, OperatorForest
+from eqkin.formulas.parser import borrow_parser
 from eqkin.limits import check_cancelled
-from eqkin.mathml.converter import LIMIT_ERRORS
-from eqkin.mathml.operators import borrow_parser
 from eqkin.search.results import Pairing
-from eqkin.trees.mathml import NodeColumns, to_mathml, write_parts
-from eqkin.trees.normal import is_silent, normalise_text
-from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
 _SHADES = [f"kin kin-{shade}" for shade in (1, 1, 1, 2, 3)]  # classes on a page, by quarters of similarity
 _HITS_PER_CALL = 50

@@ -1,7 +1,7 @@
 r"""Similarities of formulas to a query, and the relevance that they add up to.
 
 Terms of three kinds are compared: pairs of neighbours in presentation trees, terms of operator trees and of their
-outlines (`eqkin.trees.operator_terms`). A term weighs its saturated count times the square root of its idf. The
+outlines (`eqkin.formulas.operator_terms`). A term weighs its saturated count times the square root of its idf. The
 similarity of two formulas by some terms is their common weight $c$, with pivoted length normalisation: long formulas
 lose less than with a cosine,
 
@@ -22,9 +22,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.mathml.operators import parse_operators
-from eqkin.trees import Forest
-from eqkin.trees.idf import (
+from eqkin.formulas import Forest
+from eqkin.formulas.idf import (
     SATURATED_COUNTS,
     DocumentFrequencies,
     compute_norms,
@@ -34,7 +33,7 @@ from eqkin.trees.idf import (
     saturate_counts,
     weigh_terms,
 )
-from eqkin.trees.operator_terms import (
+from eqkin.formulas.operator_terms import (
     FORM_FAMILY,
     NEIGHBOUR_FAMILY,
     RANKED_FAMILIES,
@@ -42,8 +41,9 @@ from eqkin.trees.operator_terms import (
     extract_query_terms,
     extract_structure_terms,
 )
-from eqkin.trees.operators import OperatorForest, share_form
-from eqkin.trees.terms import INDEXED_FAMILIES, Terms, extract_terms
+from eqkin.formulas.operators import OperatorForest, share_form
+from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.terms import INDEXED_FAMILIES, Terms, extract_terms
 
 WEIGHTS = {
     "vector": 1.6,

@@ -16,6 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.errors import BadInput, CorruptData, EqkinError
+from eqkin.formulas import Forest
+from eqkin.formulas.converter import get_converter_identity
+from eqkin.formulas.mathml import NodeColumns
+from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.parser import parse_operators
 from eqkin.index.manifest import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
 from eqkin.index.reader import VectorIndex
 from eqkin.index.text import TextIndex
@@ -25,14 +30,9 @@ from eqkin.library.files import LibraryFiles, TreeNotFound
 from eqkin.library.queries import has_equations
 from eqkin.library.records import select_papers, select_trees
 from eqkin.library.references import EquationColumns, read_columns
-from eqkin.mathml.converter import get_converter_identity
-from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, PaperCount
 from eqkin.search.features import QueryTerms, extract_features
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
-from eqkin.trees import Forest
-from eqkin.trees.mathml import NodeColumns
-from eqkin.trees.operators import OperatorForest
 
 _LOG = logging.getLogger("eqkin.search")
 _LARGE_INDEX = 50_000  # vectors; a smaller index is opened at once

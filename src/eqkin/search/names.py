@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.atlas import load_forms, load_names, read_formula
+from eqkin.formulas import ForestBuilder
+from eqkin.formulas.operators import FORM_KINDS, OperatorForest
+from eqkin.formulas.parser import parse_operators
 from eqkin.latex.names import normalise_name
-from eqkin.mathml.operators import parse_operators
 from eqkin.search.query import FormulaReader
-from eqkin.trees import ForestBuilder
-from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
 MAX_NAME_CHARACTERS = 80
 _MAX_NAME_WORDS = 7

@@ -20,12 +20,12 @@ import numpy as np
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
+from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas.mathml import NodeColumns, to_mathml
 from eqkin.library.records import SectionProse
 from eqkin.limits import LIMITS, check_cancelled
 from eqkin.search.backend import EquationRef, Floats, Keys, Snapshot
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
-from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.mathml import NodeColumns, to_mathml
 
 if TYPE_CHECKING:
     from eqkin.library.parsing import ParsedPaper

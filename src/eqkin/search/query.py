@@ -23,15 +23,15 @@ from pathlib import Path
 from queue import LifoQueue
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
+from eqkin.formulas import Forest
+from eqkin.formulas.conversion import convert_typed_formula
+from eqkin.formulas.converter import Converter, Failure
+from eqkin.formulas.mathml import Node, NodeColumns, list_nodes, parse_mathml, to_forest, to_mathml, to_node
+from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.parser import parse_operators, read_parsed
 from eqkin.latex.typed import RewrittenText, clean_typed_formula, decode_entities, rewrite_matches
 from eqkin.limits import LIMITS
-from eqkin.mathml.converter import Converter, Failure
-from eqkin.mathml.formulas import convert_typed_formula
-from eqkin.mathml.operators import parse_operators, read_parsed
 from eqkin.search.wildcards import find_wildcards
-from eqkin.trees import Forest
-from eqkin.trees.mathml import Node, NodeColumns, list_nodes, parse_mathml, to_forest, to_mathml, to_node
-from eqkin.trees.operators import OperatorForest
 
 FORMULA_FILES = frozenset({".tex", ".ltx", ".latex", ".txt", ".mml", ".mathml", ".xml"})
 _MARKUP_START = re.compile(

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.formulas import Forest
 from eqkin.search.candidates import CandidateSet, QueryFeatures, Rows
 from eqkin.search.features import (
     FormulaFeatures,
@@ -26,7 +27,6 @@ from eqkin.search.features import (
     weight_similarities,
 )
 from eqkin.search.wildcards import rank_matches_first
-from eqkin.trees import Forest
 
 TEXT_WEIGHT = 0.25
 _NAMED_SCORE = 0.9  # least score of an equation with the name that was asked for

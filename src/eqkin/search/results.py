@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput, LimitReached
+from eqkin.formulas.mathml import parse_mathml
 from eqkin.library.records import EquationRecord as EquationRecord
 from eqkin.library.records import Filters as Filters
 from eqkin.library.records import PaperPage as PaperPage
@@ -21,7 +22,6 @@ from eqkin.library.records import check_filters
 from eqkin.limits import LIMITS
 from eqkin.search.reader import ReadQuery
 from eqkin.search.wildcards import find_wildcards
-from eqkin.trees.mathml import parse_mathml
 
 # how a hit is related to the query, in the order of the bands of a list
 HIT_RELATIONS = {

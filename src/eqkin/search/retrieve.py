@@ -16,6 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from eqkin.formulas.idf import load_bundled_frequencies
+from eqkin.formulas.operator_terms import extract_operator_terms
+from eqkin.formulas.operators import OperatorForest
 from eqkin.index.term_segments import (
     NAMED_FAMILIES,
     NAMELESS_FAMILIES,
@@ -29,9 +32,6 @@ from eqkin.search.backend import Codes, Floats, Keys, Snapshot
 from eqkin.search.candidates import CandidateSet, QueryFeatures
 from eqkin.search.rerank import combine_scores
 from eqkin.search.results import SearchOptions
-from eqkin.trees.idf import load_bundled_frequencies
-from eqkin.trees.operator_terms import extract_operator_terms
-from eqkin.trees.operators import OperatorForest
 
 
 @dataclass(frozen=True)

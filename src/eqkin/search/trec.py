@@ -11,11 +11,11 @@ import numpy.typing as npt
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.mathml.operators import parse_operators
+from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas.parser import parse_operators
 from eqkin.search.query import FormulaReader
 from eqkin.search.rerank import compare_collections
 from eqkin.search.wildcards import Pattern, rank_matches_first, replace_wildcards
-from eqkin.trees import Forest, ForestBuilder
 
 _UNREADABLE_SCORE = -1.0  # below any score
 _MATCHED_FORMULAS = 1_000  # most relevant formulas that are compared with a topic's wildcards

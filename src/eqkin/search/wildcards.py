@@ -13,13 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas.converter import LIMIT_ERRORS
+from eqkin.formulas.forest import iter_blocks
+from eqkin.formulas.mathml import Node, list_nodes, to_forest, to_node
+from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.parser import borrow_parser, encode_columns
 from eqkin.limits import check_cancelled
-from eqkin.mathml.converter import LIMIT_ERRORS
-from eqkin.mathml.operators import borrow_parser, encode_columns
-from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.forest import iter_blocks
-from eqkin.trees.mathml import Node, list_nodes, to_forest, to_node
-from eqkin.trees.operators import OperatorForest
 
 _FREE_LETTERS = "xyzabcnmkstuvwfghpqrijABCXYZFGHMNKPQRSTUVWdeloDEIJLO"
 _WILDCARD_NAME = re.compile(r"\?\w+")

@@ -24,10 +24,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from eqkin.errors import BadInput
+from eqkin.formulas.prose import render_passages, render_prose
 from eqkin.library.database import MANIFEST_NAME
 from eqkin.library.queries import count_equations
 from eqkin.limits import LIMITS
-from eqkin.mathml.prose import render_passages, render_prose
 from eqkin.search.backend import Snapshot
 from eqkin.search.local import LocalSnapshot
 from eqkin.search.results import BAND_TITLES, HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results

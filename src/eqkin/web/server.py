@@ -86,7 +86,7 @@ class ServeTarget:
     def __str__(self) -> str:
         if self.library:
             return str(self.library)
-        from eqkin.backends.milvus.connection import parse_address
+        from eqkin.cluster.milvus.connection import parse_address
 
         return f"the collection {self.collection} of {parse_address(self.milvus)[1]}"  # without a password
 
@@ -109,7 +109,7 @@ class ServeTarget:
             elif self.library:  # without a connection that only this thread may close
                 yield stack.enter_context(SearchEngine(self.library))
             else:
-                from eqkin.backends.milvus.snapshot import open_backend
+                from eqkin.cluster.milvus.snapshot import open_backend
                 from eqkin.encoder.encoder import Encoder
 
                 encoder = Encoder.load(self.model)

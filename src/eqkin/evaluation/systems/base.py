@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from eqkin.evaluation.formulas import Float32s, FormulaSet, Matrix, compute_products, normalize_rows
 
 if TYPE_CHECKING:
-    from eqkin.training.data import Corpus
+    from eqkin.learning.data import Corpus
 
 
 class System(ABC):

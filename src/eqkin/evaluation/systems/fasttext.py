@@ -19,13 +19,13 @@ from eqkin.errors import BadInput, StorageFailed, TrainingFailed
 from eqkin.evaluation.formulas import Float32s, FormulaSet, import_optional, normalize_rows
 from eqkin.evaluation.systems.base import EmbeddingSystem
 from eqkin.evaluation.systems.sparse import TokenSequences, serialize
+from eqkin.formulas.normal import label_nodes
+from eqkin.learning.text import pack_strings, unpack_strings
 from eqkin.storage.arrays import Arrays, iter_checked_file, parse_checked_file
 from eqkin.storage.files import write_stream
-from eqkin.training.text import pack_strings, unpack_strings
-from eqkin.trees.normal import label_nodes
 
 if TYPE_CHECKING:
-    from eqkin.training.data import Corpus
+    from eqkin.learning.data import Corpus
 
 _FILE = "fasttext.safetensors"
 _FORMAT, _VERSION = "eqkin-fasttext", "2"

@@ -14,11 +14,11 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.context import compute_digest
 from eqkin.evaluation.formulas import Float32s, FormulaSet, import_optional, normalize_rows
 from eqkin.evaluation.systems.base import EmbeddingSystem, System
+from eqkin.formulas import Forest, Vocabulary, idf
 from eqkin.search import features, rerank
-from eqkin.trees import Forest, Vocabulary, idf
 
 if TYPE_CHECKING:
-    from eqkin.training.data import Corpus
+    from eqkin.learning.data import Corpus
 
 _UNTRAINED_SEED = 0
 
@@ -39,8 +39,8 @@ def embed_forest(model: Model, forest: Forest, device: str = "auto") -> Float32s
         raise BadInput(f"{device} needs torch: pip install 'eqkin[train]'")
     if device == "cpu" or not has_torch:
         return Encoder(model).embed(forest)
-    from eqkin.training.batches import DeviceNetwork
-    from eqkin.training.config import choose_device
+    from eqkin.learning.batches import DeviceNetwork
+    from eqkin.learning.config import choose_device
 
     chosen = choose_device(device)
     network = DeviceNetwork(model, chosen) if chosen.type == "cuda" else None
@@ -98,7 +98,7 @@ class UntrainedNetwork(NetworkSystem):
         """Learn the vocabulary and draw the weights, or load both."""
         if not (folder / DESCRIPTION_FILE).is_file():
             torch = import_optional("torch")
-            from eqkin.encoder.torch_network import build_network
+            from eqkin.learning.torch_network import build_network
 
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(_UNTRAINED_SEED)

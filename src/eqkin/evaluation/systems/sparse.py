@@ -27,18 +27,18 @@ from eqkin.encoder.architecture import FEATURES
 from eqkin.errors import BadInput
 from eqkin.evaluation.formulas import Float32s, FormulaSet, compute_products, import_optional
 from eqkin.evaluation.systems.base import EmbeddingSystem, System
-from eqkin.mathml.operators import parse_operators
-from eqkin.trees import Forest
-from eqkin.trees.forest import Numbers, iter_blocks, order_depth_first
-from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
-from eqkin.trees.normal import label_nodes
-from eqkin.trees.operator_terms import extract_operator_terms
-from eqkin.trees.vocabulary import Vocabulary, find_labels
+from eqkin.formulas import Forest
+from eqkin.formulas.forest import Numbers, iter_blocks, order_depth_first
+from eqkin.formulas.hashing import Codes, combine_hashes, hash_strings
+from eqkin.formulas.normal import label_nodes
+from eqkin.formulas.operator_terms import extract_operator_terms
+from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.vocabulary import Vocabulary, find_labels
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-    from eqkin.training.data import Corpus
+    from eqkin.learning.data import Corpus
 
 Rows = npt.NDArray[np.int64]
 

@@ -1,1 +1,0 @@
-"""Every experiment of the paper, repeated with intervals, baselines and peers; run with `python -m reproduce`."""

@@ -1,0 +1,52 @@
+"""The data (paper, section 3.1): counts, papers per field, and the most frequent characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from eqkin.evaluation.tables import PAPER, ExperimentResult, Table, TableColumn, TableRow
+from eqkin.learning.data import Corpus
+from eqkin.library.files import LibraryFiles
+from eqkin.library.statistics import compute_statistics, count_characters
+from eqkin.statistics import Score
+from research.citations import add_citations
+from research.published import CHARACTERS, DATA_COUNTS, SUBJECT_AREAS
+
+SHOWN_CHARACTERS = 50
+_TITLES = {
+    "papers": "papers", "with_equations": "with an equation that converts", "equations": "equations",
+    "citing": "papers that cite another one of the collection", "citations": "citations",
+}  # fmt: skip
+
+
+def describe_data(library: LibraryFiles, records: Sequence[Path] = ()) -> ExperimentResult:
+    """Count what is in a library, with the paper's figures; citations are resolved with the help of its records."""
+    counts, corpus = compute_statistics(library), add_citations(Corpus.from_library(library), records)
+    ours = {
+        "papers": counts["papers"], "with_equations": counts["papers_with_equations"],
+        "equations": counts["equations"]["converted"], "citing": len(np.unique(corpus.citations[:, 0])),
+        "citations": len(corpus.citations),
+    }  # fmt: skip
+    columns = [TableColumn(key, title, "number", "") for key, title in _TITLES.items()]
+    rows = [
+        TableRow("Here", {key: Score(float(value)) for key, value in ours.items()}),
+        TableRow("arXiv until April 2019", {key: Score(float(value)) for key, value in DATA_COUNTS.items()}, PAPER),
+    ]
+    tables = [Table("counts", "Data", columns, rows)]
+    fields = list(counts["fields"].items())
+    lists = {
+        "fields": ("Papers per field", [f"{name} {count:,}" for name, count in fields],
+                   [f"{name} {count:,}" for name, count in SUBJECT_AREAS.items()]),
+        "characters": (f"The {SHOWN_CHARACTERS} most frequent characters",
+                       [one for one, _ in count_characters(library).most_common(SHOWN_CHARACTERS)], CHARACTERS.split()),
+    }  # fmt: skip
+    for name, (title, here, theirs) in lists.items():
+        rows = [
+            TableRow("Here", {"list": ", ".join(here) if name == "fields" else " ".join(here)}),
+            TableRow("arXiv", {"list": ", ".join(theirs) if name == "fields" else " ".join(theirs)}, PAPER),
+        ]
+        tables.append(Table(name, title, [TableColumn("list", "most frequent first", "text", "")], rows))
+    return ExperimentResult("data", "Data", tables)

@@ -1,0 +1,220 @@
+r"""Convert the formulas of a document, or a typed formula, to trees, and repair what KaTeX refuses.
+
+Formulas see the macros of the document, the preludes of its packages, and stand-ins for undefined commands (the formula
+then counts as degraded). Mistakes that TeX forgives or people make are repaired, one kind of message at a time; the
+formula then counts as repaired.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqkin.formulas.converter import ConvertedFormulas, Converter, Failure
+from eqkin.formulas.forest import Forest, ForestBuilder
+from eqkin.latex.environments import DIAGRAM_COMMANDS
+from eqkin.latex.macros import Macro
+from eqkin.latex.typed import restore_spaces
+
+_REPAIR_ROUNDS = 4  # a repaired formula may show another mistake
+_SPACE_ROUNDS = 3  # a formula with some spaces restored may show others
+_DIAGRAM_ENVIRONMENT = re.compile(r"No such environment: (?:tikz|xy|picture|feyn|CD|quantikz|prooftree|axis|pgf)")
+_TEXT = re.compile(r"\\(?:text[a-z]*|mbox|hbox|operatorname\*?|mathrm|mathtt|mathit|mathsf|textnormal)\s*\{[^{}]*\}")
+_UNDERSCORE = re.compile(r"(?<!\\)_")
+
+
+@dataclass
+class FormulaOutcome:
+    """The result of one formula."""
+
+    tree: int = -1  # index in the forest, -1 if it failed
+    failure: Failure | None = None
+    unknown: tuple[str, ...] = ()  # undefined commands, shown by name
+    repairs: tuple[str, ...] = ()  # what was repaired, in plain sentences
+
+    @property
+    def repaired(self) -> bool:
+        """True if it was read only after a repair."""
+        return bool(self.repairs)
+
+
+@dataclass
+class Conversion:
+    """The trees of a document's formulas, and the result of each formula."""
+
+    forest: Forest
+    outcomes: list[FormulaOutcome]
+    parsed: Any = None  # see `ConvertedFormulas`; of one formula that needed no repair
+
+
+def convert_formulas(
+    converter: Converter,
+    formulas: Sequence[str],
+    packages: Iterable[str] | None = None,
+    definitions: dict[str, Macro] | None = None,
+    deadline: float = math.inf,
+) -> Conversion:
+    """Convert the formulas of one document; `packages` None means that its preamble is unknown.
+
+    Formulas not converted at `deadline`, a time of `time.monotonic`, fail.
+    """
+    texts, builder, trees = list(formulas), ForestBuilder(), 0
+    outcomes = [FormulaOutcome() for _ in texts]
+
+    def record(indices: Sequence[int], converted: ConvertedFormulas) -> None:
+        nonlocal trees
+        builder.add_forest(converted.forest)
+        for i, failure, unknown in zip(indices, converted.failures, converted.unknown, strict=True):
+            outcomes[i].failure, outcomes[i].unknown = failure, tuple(unknown)
+            if failure is None:
+                outcomes[i].tree = trees
+                trees += 1
+
+    done, parsed = 0, None
+    if time.monotonic() < deadline:
+        first = converter.open_document(list(packages or []), (definitions or {}).values(), formulas)
+        record(range(len(first.failures)), first)
+        done, parsed = len(first.failures), first.parsed if len(texts) == 1 else None
+    if done < len(texts):
+        record(range(done, len(texts)), converter.convert(texts[done:], deadline=deadline))
+    failures = [outcome.failure for outcome in outcomes]
+    for _ in range(_REPAIR_ROUNDS):
+        again = []
+        for i, outcome in enumerate(outcomes):
+            if outcome.failure and (repair := repair_formula(texts[i], outcome.failure)):
+                texts[i] = repair[0]
+                outcome.repairs = tuple(dict.fromkeys((*outcome.repairs, repair[1])))
+                again.append(i)
+        if not again:
+            break
+        record(again, converter.convert([texts[i] for i in again], deadline=deadline))
+    for outcome, failure in zip(outcomes, failures, strict=True):
+        if outcome.failure is not None:  # report what is wrong with the formula as written
+            outcome.failure, outcome.repairs = failure, ()
+    return Conversion(builder.build(), outcomes, parsed)
+
+
+def convert_typed_formula(converter: Converter, formula: str) -> Conversion:
+    """Convert one formula that `eqkin.latex.typed.clean_typed_formula` returned; restore lost spaces if that helps.
+
+    The forest has one tree, or none if the formula cannot be read; the failure is then that of the formula as given.
+    """
+
+    def count_faults(outcome: FormulaOutcome) -> tuple[bool, int]:
+        return outcome.failure is not None, len(outcome.unknown)
+
+    conversion = convert_formulas(converter, [formula])
+    for _ in range(_SPACE_ROUNDS):
+        outcome = conversion.outcomes[0]
+        spaced = restore_spaces(formula, outcome.unknown, outcome.failure is not None)
+        if spaced == formula:
+            break
+        again = convert_formulas(converter, [spaced])
+        if count_faults(again.outcomes[0]) > count_faults(outcome):
+            break
+        if again.outcomes[0].failure is None:
+            again.outcomes[0].repairs += ("Separated commands that were written together.",)
+            conversion = again
+        formula = spaced
+    return conversion
+
+
+def is_diagram_failure(failure: Failure) -> bool:
+    """Return whether a formula failed because it draws a picture."""
+    return failure.command in DIAGRAM_COMMANDS or _DIAGRAM_ENVIRONMENT.match(failure.message) is not None
+
+
+def repair_formula(text: str, failure: Failure) -> tuple[str, str] | None:
+    """Return the formula after the first repair that fits the failure and changes something, and what it did."""
+    if failure.command:
+        return None
+    for pattern, repairs in _REPAIRS:
+        if pattern.search(failure.message):
+            for repair, sentence in repairs:
+                repaired = repair(text, failure.position)
+                if repaired != text and repaired.strip():
+                    return repaired, sentence
+    return None
+
+
+_Repair = Callable[[str, int], str]  # from a formula and the place of the failure to the repaired formula
+
+
+def _substitute(pattern: str, replacement: str) -> _Repair:
+    compiled = re.compile(pattern)
+    return lambda text, at: compiled.sub(replacement, text)
+
+
+def _escape_underscores(text: str, at: int) -> str:
+    return _TEXT.sub(lambda m: _UNDERSCORE.sub(r"\\_", m[0]), text)
+
+
+def _insert_group(text: str, at: int) -> str:
+    return text[:at] + "{}" + text[at:] if 0 <= at <= len(text) else text
+
+
+def _drop_character(text: str, at: int) -> str:
+    return text[:at] + text[at + 1 :] if 0 <= at < len(text) else text
+
+
+_COMMAND_WITH_ARGUMENTS = r"\\[A-Za-z]+(?:\s*+\{(?:[^{}]++|\{[^{}]*+\})*+\})"
+_move_limits_first = _substitute(r"([_^])\s*\\limits(?![A-Za-z])", r"\\limits\1")
+_brace_scripts = _substitute(rf"([_^])\s*({_COMMAND_WITH_ARGUMENTS}*)", r"\1{\2}")
+_brace_radicand = _substitute(rf"(\\sqrt\s*+\[[^\[\]]*+\])\s*+({_COMMAND_WITH_ARGUMENTS}+)", r"\1{\2}")
+_drop_dollars = _substitute(r"(?<!\\)\$|\\[()]", " ")
+_drop_left_right = _substitute(r"\\(?:left|right|middle)(?![A-Za-z])\s*\.?", "")
+_drop_row_space = _substitute(r"\\\\\s*\[[^\]]*\]", r"\\\\ ")
+_drop_trailing_backslash = _substitute(r"\\+\s*$", "")
+
+_BRACE_SCRIPTS = "Put braces around a command after ^ or _."
+_REPAIRS: tuple[tuple[re.Pattern[str], tuple[tuple[_Repair, str], ...]], ...] = (
+    (
+        re.compile(r"Expected 'EOF', got '&'"),
+        ((lambda text, at: rf"\begin{{aligned}}{text}\end{{aligned}}", "Read & as the alignment of rows."),),
+    ),
+    (
+        re.compile(r"Got function|Expected group (?:after|as)"),
+        (
+            (_move_limits_first, r"Moved \limits before the limits."),
+            (_escape_underscores, "Took _ in text for a character."),
+            (_brace_scripts, _BRACE_SCRIPTS),
+            (_insert_group, "Added an empty pair of braces where an argument is missing."),
+        ),
+    ),
+    (re.compile(r"Can't use function '(?:\$|\\[()])'"), ((_drop_dollars, "Removed a stray $ or bracket of LaTeX."),)),
+    (
+        re.compile(r"Double (?:sub|super)script"),
+        ((_insert_group, "Separated two indices or two exponents of one symbol."),),
+    ),
+    (
+        re.compile(r"got '_'|Expected 'EOF', got '\^'"),
+        (
+            (_escape_underscores, "Took _ in text for a character."),
+            (_insert_group, "Added an empty pair of braces before ^ or _."),
+        ),
+    ),
+    (
+        re.compile(r"'\\right'|Expected & or|'\\middle'|\\middle without|delimiter"),
+        ((_drop_left_right, r"Ignored \left and \right, which do not match."),),
+    ),
+    (
+        re.compile(r"got 'EOF'|Unexpected end of input"),
+        (
+            (_brace_radicand, "Put braces around what is under a root."),
+            (lambda text, at: text + "}", "Added a missing } at the end."),
+        ),
+    ),
+    (re.compile(r"Expected 'EOF', got '\}'|Extra \}"), ((_drop_character, "Removed a } that nothing opens."),)),
+    (re.compile(r"Invalid (?:size|unit)"), ((_drop_row_space, "Ignored the space between two rows."),)),
+    (
+        re.compile(r"Unexpected character"),
+        (
+            (_drop_trailing_backslash, "Removed a backslash at the end."),
+            (_drop_character, "Removed a character that formulas do not have."),
+        ),
+    ),
+)

@@ -1,0 +1,174 @@
+"""Inverse document frequencies of terms, counted on the corpus from which eqkin's bundled table was made.
+
+    idf = ln((1 + n) / (1 + df)) + 0.1
+
+where df of the n formulas contain the term. Terms too rare for the table count as if `RARE_TERM_COUNT` formulas had
+them.
+
+A term weighs its saturated count times the square root of its idf. The norms of a formula are the sums of the squared
+weights of its terms, family by family. They are stored with 8 bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
+
+from eqkin.errors import CorruptData
+from eqkin.formulas.forest import Forest
+from eqkin.formulas.operator_terms import RANKED_FAMILIES, extract_structure_terms
+from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.terms import Terms, extract_terms
+from eqkin.storage.files import write_file
+
+BUNDLED_FREQUENCIES = Path(__file__).parent / "frequencies.safetensors"
+RARE_TERM_COUNT = 4  # assumed document frequency of a term that is not in the table
+_MIN_FORMULAS = 24  # document frequency from which a term is in the table
+_MIN_IDF = 0.1
+_BUCKET_BITS = 20  # leading bits of a hash that select its bucket
+_BUCKET_SHIFT = np.uint32(32 - _BUCKET_BITS)
+MAX_COUNTED = 16  # occurrences of a term in a formula; more of them weigh hardly more
+SATURATED_COUNTS = np.array([2 * count / (count + 1) for count in range(MAX_COUNTED + 1)], np.float32)
+_NORM_STEPS = 24  # 8 bits are enough for norms up to 41,000; 122,880 formulas have at most 10,858
+_DECODED_NORMS = np.expm1(np.arange(256) / _NORM_STEPS).astype(np.float32)
+_GROUPS = np.zeros(max(RANKED_FAMILIES) + 1, np.int64)
+_GROUPS[list(RANKED_FAMILIES)] = np.arange(len(RANKED_FAMILIES))
+
+TermCodes = npt.NDArray[np.uint32]
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class DocumentFrequencies:
+    """Document frequencies of terms."""
+
+    formulas: int  # number of formulas
+    codes: TermCodes  # hashes of terms, ascending
+    counts: npt.NDArray[np.uint32]  # number of formulas with each term
+
+    @classmethod
+    def from_forest(
+        cls, forest: Forest, operators: OperatorForest | None = None, kept: int = _MIN_FORMULAS
+    ) -> DocumentFrequencies:
+        """Count the terms of a forest, and of its operator trees; terms of fewer than `kept` trees are left out."""
+        terms = [extract_terms(forest).code]
+        if operators is not None:
+            terms.append(extract_structure_terms(operators).code)
+        codes, counts = np.unique(np.concatenate(terms), return_counts=True)
+        often = counts >= kept
+        return cls(len(forest), codes[often], counts[often].astype(np.uint32))
+
+    def save(self, path: Path = BUNDLED_FREQUENCIES) -> None:
+        """Write to a file; raises `StorageFailed`."""
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "formulas": np.array([self.formulas], np.int64),
+            "codes": self.codes,
+            "counts": self.counts,
+        }
+        write_file(path, safetensors.save(arrays))
+
+    @classmethod
+    def load(cls, path: Path = BUNDLED_FREQUENCIES) -> DocumentFrequencies:
+        """Read what `save` wrote; raises `CorruptData`."""
+        try:
+            arrays = safetensors.load(path.read_bytes())
+            loaded = cls(int(arrays["formulas"][0]), arrays["codes"], arrays["counts"])
+        except (OSError, SafetensorError, KeyError, ValueError, IndexError) as error:
+            raise CorruptData(f"{path}: cannot be read ({error}); install eqkin again") from error
+        if not loaded._is_valid():
+            raise CorruptData(f"{path}: not a table of term frequencies; install eqkin again")
+        return loaded
+
+    def compute_idf(self, codes: TermCodes) -> npt.NDArray[np.float32]:
+        """Return the idf weight of each term."""
+        weights = np.full(len(codes), self._compute_weights(np.array([RARE_TERM_COUNT]))[0], np.float32)
+        if len(self.codes):
+            place = self._bucket_starts.take(codes >> _BUCKET_SHIFT)
+            for step in range(self._max_bucket_size):  # four times as fast as a binary search
+                at = np.minimum(place + step, len(self.codes) - 1)
+                found = np.flatnonzero(self.codes.take(at) == codes)
+                weights[found] = self._idf_weights.take(at[found])
+        return weights
+
+    def _is_valid(self) -> bool:
+        """Return whether the hashes can be looked up, and no term is in more formulas than there are."""
+        return (
+            self.codes.dtype == self.counts.dtype == np.uint32
+            and self.codes.ndim == 1
+            and self.codes.shape == self.counts.shape
+            and bool((self.codes[1:] > self.codes[:-1]).all())
+            and self.formulas >= RARE_TERM_COUNT
+            and int(self.counts.max(initial=0)) <= self.formulas
+        )
+
+    def _compute_weights(self, counts: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        return (np.log((1 + self.formulas) / (1 + counts.astype(np.float64))) + _MIN_IDF).astype(np.float32)
+
+    @cached_property
+    def _max_bucket_size(self) -> int:
+        """Size of the largest bucket: hashes with the same leading bits."""
+        return int(np.diff(self._bucket_starts).max())
+
+    @cached_property
+    def _idf_weights(self) -> npt.NDArray[np.float32]:
+        return self._compute_weights(self.counts)
+
+    @cached_property
+    def _bucket_starts(self) -> npt.NDArray[np.int32]:
+        """Start of each bucket, and the end of the last."""
+        return np.searchsorted(self.codes >> _BUCKET_SHIFT, np.arange((1 << _BUCKET_BITS) + 1)).astype(np.int32)
+
+
+def weigh_terms(terms: Terms, idf: DocumentFrequencies) -> Floats:
+    """Return the weight of each term."""
+    return np.asarray(saturate_counts(terms.count) * np.sqrt(idf.compute_idf(terms.code)), np.float32)
+
+
+def saturate_counts(counts: npt.NDArray[Any]) -> Floats:
+    """Return the factor by which a number of occurrences counts: 0 for none, 1 for one, less than 2 for many."""
+    return np.asarray(SATURATED_COUNTS[np.minimum(counts, MAX_COUNTED)], np.float32)
+
+
+def compute_norms(terms: Terms, weights: Floats) -> Floats:
+    """Return the norms of formulas: (families of `RANKED_FAMILIES`, formulas).
+
+    Args:
+        terms: Terms of `RANKED_FAMILIES`.
+        weights: Of each term.
+    """
+    cells = _GROUPS[terms.family] * len(terms) + terms.tree
+    norms = np.bincount(cells, weights * weights, len(RANKED_FAMILIES) * len(terms))
+    return norms.reshape(len(RANKED_FAMILIES), len(terms)).astype(np.float32)
+
+
+def find_groups(families: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
+    """Return the position of families in `RANKED_FAMILIES`."""
+    return _GROUPS[families]
+
+
+def encode_norms(norms: Floats) -> npt.NDArray[np.uint8]:
+    """Return 8 bits for each norm. Similarities, which divide by a small power of it, are off by .8 % above 10."""
+    return np.minimum(np.round(_NORM_STEPS * np.log1p(norms)), 255).astype(np.uint8)
+
+
+def decode_norms(codes: npt.NDArray[np.uint8]) -> Floats:
+    """Return what `encode_norms` encoded."""
+    return np.asarray(_DECODED_NORMS[codes], np.float32)
+
+
+def round_norms(norms: Floats) -> Floats:
+    """Round norms as an index stores them."""
+    return decode_norms(encode_norms(norms))
+
+
+@cache
+def load_bundled_frequencies() -> DocumentFrequencies:
+    """Return the bundled frequencies, read once."""
+    return DocumentFrequencies.load()

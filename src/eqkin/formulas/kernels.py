@@ -1,0 +1,479 @@
+"""Loops over the nodes of trees, compiled by numba: decoding and normalising them, and hashing their terms.
+
+The functions with a signature are called from Python. They are compiled when the module is first imported, and loaded
+from numba's cache after that; so it is imported where it is needed. Compiled code does not check indices. Each function
+checks what it is given, and says so if it is wrong.
+
+Terms are described in `eqkin.formulas.operator_terms`, the bytes of stored trees in `eqkin.formulas.stored_operators`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import bool_, float32, int64, types, uint8, uint16, uint32, uint64
+
+from eqkin.compiler import njit
+from eqkin.formulas.hashing import GOLDEN, MULTIPLIERS
+from eqkin.formulas.kinds import FAMILY_BITS, ROW_HASH, SIGN_HASH, TERM_FAMILIES, LabelKinds, TagKinds, TextKinds
+from eqkin.storage.bits import PREFIX_BITS, WINDOW, load_bits, write_bits
+
+_FIRST_FAMILY = len(TERM_FAMILIES)  # of operator trees
+_OUTLINE_FAMILY = 5  # the first of outlines, counted from there
+_MAX_PATH = 4  # ancestors of a leaf in its longest path
+_MAX_POSITION = 3  # later operands share a slot
+_MAX_TERMS = 2 * (_MAX_PATH + 1)  # of a node, with and without names
+FIRST_LABELS = 64  # that have a symbol of their own; others share one with those of the same four leading bits
+LEADING_BITS = 4  # of the number of a label, which its symbol says
+LABEL_SYMBOLS = FIRST_LABELS + (1 << LEADING_BITS - 1) * 18  # enough for 2^24 labels
+KNOWN_PARENTS = 16  # labels of parents that are told apart when the label of an operand is coded
+LABEL_CONTEXTS = 1 + 2 * (KNOWN_PARENTS + 1)
+_CODE_BUCKETS, _BUCKET_SHIFT = 256, np.uint32(24)  # of the terms of a query
+_NAMES = 2  # columns of a table of labels: hashes with and without names, those of outlines, bits
+_BITS = 4
+
+_LAST_BYTES, _FAMILY_BITS = np.uint64(0x1FFF), np.uint64(FAMILY_BITS)
+_BYTE_BITS, _SEVEN = np.uint64(3), np.uint64(7)
+_ZERO, _HALF = np.uint64(0), np.uint64(32)
+_GOLDEN, _FIRST_FACTOR, _SECOND_FACTOR = np.uint64(GOLDEN), np.uint64(MULTIPLIERS[0]), np.uint64(MULTIPLIERS[1])
+_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
+_UNORDERED = np.uint64(LabelKinds.UNORDERED), np.uint64(LabelKinds.UNORDERED_OUTLINE)
+_VARIABLE, _APPLIED, _DETAIL = map(np.uint64, (LabelKinds.VARIABLE, LabelKinds.APPLIED, LabelKinds.DETAIL))
+_WRAPPER = np.uint64(LabelKinds.WRAPPER)
+_SIMPLE = np.uint64(LabelKinds.VARIABLE | LabelKinds.PLAIN | LabelKinds.INDEXED | LabelKinds.DETAIL)
+
+_ROW, _ORDERED, _SPACE, _TEXT, _IDENTIFIER, _SYMBOL = map(
+    np.uint64, (TagKinds.ROW, TagKinds.ORDERED, TagKinds.SPACE, TagKinds.TEXT, TagKinds.IDENTIFIER, TagKinds.SYMBOL)
+)
+_LETTER, _SILENT, _SIGN, _BLANK = map(np.uint64, (TextKinds.LETTER, TextKinds.SILENT, TextKinds.SIGN, TextKinds.BLANK))
+_ROW_HASH, _SIGN_HASH, _HASH = np.uint64(ROW_HASH), np.uint64(SIGN_HASH), 1  # the second column of a table of strings
+
+_NUMBERS, _BYTES, _CODES, _HASHES, _FLAGS, _FLOATS = (
+    types.Array(dtype, 1, "C", readonly=True) for dtype in (int64, uint8, uint32, uint64, bool_, float32)
+)
+_COUNTS = types.Array(uint8, 2, "C", readonly=True)
+_PREFIXES = types.Array(uint16, 1, "C", readonly=True)
+_TABLE = types.Array(uint64, 2, "C", readonly=True)
+
+
+@njit(
+    types.Tuple((int64[::1], int64[::1]))(_BYTES, _NUMBERS, _BYTES, _NUMBERS, _NUMBERS, _NUMBERS, _FLAGS, _PREFIXES),
+    cache=True,
+    nogil=True,
+)
+def decode_trees(label_data, label_starts, shape, shape_starts, rows, offsets, is_leaf, prefixes):
+    """Return label and depth of all nodes of stored trees; two empty arrays if a tree is damaged.
+
+    Args:
+        label_data: Labels of all trees, and `WINDOW` bytes more.
+        label_starts: Where those of each tree begin, and where the last end.
+        shape: Shapes of all trees.
+        shape_starts: Where each begins, and where the last ends.
+        rows: Numbers of the trees to decode.
+        offsets: The first node of each of them, and the end of the last.
+        is_leaf: Which labels are those of leaves.
+        prefixes: (LABEL_CONTEXTS * 2^PREFIX_BITS,) 16 * symbol + length of the prefix code.
+    """
+    label, depth, nothing = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64), np.empty(0, np.int64)
+    above = np.empty(np.diff(offsets).max() + 1 if len(offsets) > 1 else 0, np.int64)  # operators that are open
+    if label_starts[-1] + WINDOW > len(label_data) or shape_starts[-1] > len(shape):
+        return nothing, nothing
+    for tree in range(len(rows)):
+        row = rows[tree]
+        if not 0 <= row < min(len(label_starts), len(shape_starts)) - 1:
+            return nothing, nothing
+        at, end, bit = 8 * label_starts[row], 8 * label_starts[row + 1], 8 * shape_starts[row]
+        last_bit, level, is_first = bit + offsets[tree + 1] - offsets[tree], 0, False
+        if last_bit > 8 * shape_starts[row + 1]:
+            return nothing, nothing
+        for node in range(offsets[tree], offsets[tree + 1]):
+            if at >= end or (level <= 0) != (node == offsets[tree]):
+                return nothing, nothing
+            word, context = load_bits(label_data, at), 0  # the context of a root
+            if level:
+                context = 1 + 2 * min(above[level - 1], KNOWN_PARENTS) + is_first
+            known = prefixes[np.uint64(context << PREFIX_BITS) | word & np.uint64((1 << PREFIX_BITS) - 1)]
+            number, length = np.int64(known >> 4), np.int64(known & 15)
+            if number >= FIRST_LABELS:
+                number -= FIRST_LABELS
+                bits = (number >> LEADING_BITS - 1) + 3  # that follow
+                rest = np.int64(word >> np.uint64(length)) & (1 << bits) - 1
+                number = (1 << LEADING_BITS - 1 | number & (1 << LEADING_BITS - 1) - 1) << bits | rest
+                length += bits
+            at += length
+            if number >= len(is_leaf):
+                return nothing, nothing
+            label[node], depth[node] = number, level
+            is_first = not is_leaf[number]
+            if is_first:
+                above[level] = number
+                level += 1
+                continue
+            while bit < last_bit and shape[bit >> 3] >> (bit & 7) & 1:
+                bit += 1
+                level -= 1
+            bit += 1
+        if at > end or at + 7 < end or bit != last_bit or level != 0:
+            return nothing, nothing
+    return label, depth
+
+
+@njit(int64[::1](_NUMBERS, _NUMBERS, _NUMBERS, uint8[::1]), cache=True, nogil=True)
+def write_trees(values, widths, offsets, data):
+    """Write a number of so many bits for each node; return where those of each tree begin, and where the last end.
+
+    Args:
+        values: The numbers.
+        widths: Their numbers of bits.
+        offsets: The first node of each tree, and the end of the last.
+        data: Zeros, enough; a tree begins with a byte.
+    """
+    starts, at = np.zeros(len(offsets), np.int64), 0
+    for tree in range(len(offsets) - 1):
+        for node in range(offsets[tree], offsets[tree + 1]):
+            at = write_bits(data, at, values[node], widths[node])
+        at = at + 7 & ~7
+        starts[tree + 1] = at >> 3
+    return starts
+
+
+@njit(int64[::1](_NUMBERS, _NUMBERS, _NUMBERS, int64), cache=True, nogil=True)
+def find_parents(label, depth, offsets, labels):
+    """Return the parent of each node, a root is its own; an empty array if the nodes do not form trees.
+
+    Args:
+        label: Their labels, each one of so many `labels`.
+        depth: Their depths.
+        offsets: The first node of each tree, and the end of the last.
+        labels: The number of labels.
+    """
+    parent, last = np.empty(len(depth), np.int64), np.zeros(len(depth) + 1, np.int64)  # the last node of each depth
+    if len(label) != len(depth) or offsets[0] != 0 or offsets[-1] != len(depth):
+        return parent[:0]
+    for tree in range(len(offsets) - 1):
+        if offsets[tree + 1] < offsets[tree]:
+            return parent[:0]
+        for node in range(offsets[tree], offsets[tree + 1]):
+            level = depth[node]
+            if node == offsets[tree]:
+                is_right = level == 0
+            else:
+                is_right = 0 < level <= depth[node - 1] + 1
+            if not is_right or not 0 <= label[node] < labels:
+                return parent[:0]
+            parent[node] = last[level - 1] if level else node
+            last[level] = node
+    return parent
+
+
+@njit(types.UniTuple(int64[::1], 3)(_NUMBERS, _NUMBERS, _TABLE), cache=True, nogil=True)
+def find_outlines(label, parent, table):
+    """Return the nodes that outlines have, the nodes whose labels they show, and their parents, by number in the first.
+
+    Args:
+        label: Labels of operator trees, all of them rows of `table`.
+        parent: What `find_parents` returned.
+        table: What is known of labels (`operators.describe_labels`).
+    """
+    size = len(parent)
+    n_children, above, number = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64)
+    is_plain, is_applied = np.ones(size, np.bool_), np.zeros(size, np.bool_)
+    is_dropped, is_spliced = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
+    nodes, shown, parents = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    for node in range(size):
+        if parent[node] != node:
+            n_children[parent[node]] += 1
+            if table[label[node], _BITS] & _SIMPLE == _ZERO:
+                is_plain[parent[node]] = False
+    count = 0
+    for node in range(size):
+        up, bits, operands = parent[node], table[label[node], _BITS], n_children[node]
+        if operands > 0 and is_plain[node] and bits & _APPLIED != _ZERO:  # the first operand follows its operator
+            is_applied[node] = table[label[node + 1], _BITS] & _VARIABLE != _ZERO
+        is_dropped[node] = bits & _DETAIL != _ZERO
+        above[node] = up
+        if up != node:
+            is_dropped[node] = is_dropped[node] or is_dropped[up] or is_applied[up]  # with everything below
+            if is_spliced[up] and parent[up] != up:
+                above[node] = above[up]
+        is_spliced[node] = bits & _WRAPPER != _ZERO and operands > 0 and (up != node or operands == 1)
+        if not is_dropped[node] and not is_spliced[node]:
+            nodes[count], shown[count], number[node] = node, node + is_applied[node], count
+            parents[count] = count if is_spliced[above[node]] else number[above[node]]  # the root is spliced
+            count += 1
+    return nodes[:count], shown[:count], parents[:count]
+
+
+@njit()
+def _combine(first, second):
+    """Return the hash of an ordered pair, as `hashing.combine_hashes`."""
+    x = first * _GOLDEN + second
+    x = (x ^ (x >> _SHIFTS[0])) * _FIRST_FACTOR
+    x = (x ^ (x >> _SHIFTS[1])) * _SECOND_FACTOR
+    return x ^ (x >> _SHIFTS[2])
+
+
+@njit()
+def _knows(known, code, learn):
+    """Return whether a hash is known by its last bits; with `learn` it becomes known."""
+    byte, bit = code >> _BYTE_BITS & _LAST_BYTES, np.uint8(code & _SEVEN)
+    if learn:
+        known[byte] |= np.uint8(1) << bit
+    return known[byte] >> bit & np.uint8(1) != 0
+
+
+@njit()
+def _hash_nodes(label, parent, tree, table, outline, seeds, known, learn, keys, count):
+    """Write the keys of all paths and subtrees after `count` others; return how many there are then."""
+    size = len(parent)
+    n_children, place, slot = np.zeros(size, np.int64), np.zeros(size, np.uint64), np.zeros(size, np.uint64)
+    for node in range(size):
+        above = parent[node]
+        if above != node:
+            if table[label[above], _BITS] & _UNORDERED[outline] == _ZERO:
+                place[node] = np.uint64(min(n_children[above], _MAX_POSITION) + 1)
+            slot[node] = _combine(table[label[above], _NAMES * outline], place[node])
+            n_children[above] += 1
+    for variant in range(_NAMES):
+        column, family = _NAMES * outline + variant, _OUTLINE_FAMILY * outline + variant
+        for leaf in range(size):
+            node, code = leaf, table[label[leaf], column]
+            for _ in range(_MAX_PATH + 1 if n_children[leaf] == 0 else 0):
+                if not _knows(known, code, learn):
+                    break
+                keys[count] = _make_key(tree[leaf], code, seeds, family)
+                count += 1
+                if parent[node] == node:
+                    break
+                code = _combine(code, slot[node])
+                node = parent[node]
+        operands, is_known = np.zeros(size, np.uint64), np.ones(size, np.bool_)
+        for node in range(size - 1, -1, -1):  # operands before their operator
+            code, above = table[label[node], column], parent[node]
+            if is_known[node]:
+                if n_children[node] > 0:
+                    code = _combine(code, operands[node])
+                    keys[count] = _make_key(tree[node], code, seeds, family + _NAMES)
+                    count += 1
+            if not is_known[node] or not _knows(known, code, learn):
+                is_known[above] = False
+            elif above != node:
+                operands[above] += _combine(place[node], code)
+    return count
+
+
+@njit()
+def _make_key(tree, code, seeds, family):
+    """Return tree, first bits of the hash, and family of a term, as `terms.make_term_keys`."""
+    term = np.uint64(tree) << _HALF | _combine(seeds[family], code) >> _HALF
+    return term << _FAMILY_BITS | np.uint64(_FIRST_FAMILY + family)
+
+
+@njit(uint64[::1](_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES, bool_, uint8[::1], bool_), cache=True, nogil=True)
+def hash_terms(label, parent, tree, table, seeds, outlines, known, learn):
+    """Return the keys of all paths and subtrees (`terms.make_term_keys`).
+
+    Args:
+        label: Labels of operator trees, all of them rows of `table`.
+        parent: What `find_parents` returned.
+        tree: The number of each node's tree.
+        table: What is known of labels (`operators.describe_labels`).
+        seeds: Hashes of families.
+        outlines: Whether terms of outlines are added.
+        known: (2^13,) a bit for each value of the last 16 bits of a hash.
+        learn: Whether all hashes are added to `known`. Otherwise whatever grows from a part that is not known is left
+            out.
+    """
+    keys, count = np.empty(_MAX_TERMS * len(label) * (1 + outlines), np.uint64), 0
+    for outline in range(1 + outlines):
+        if outline:
+            nodes, shown, parent = find_outlines(label, parent, table)
+            label, tree = label[shown], tree[nodes]
+        count = _hash_nodes(label, parent, tree, table, outline, seeds, known, learn, keys, count)
+    return keys[:count].copy()
+
+
+@njit(
+    bool_(
+        *(_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES, uint8[::1]),
+        *(_CODES, _NUMBERS, _FLOATS, _COUNTS, _NUMBERS, _FLOATS, float32[:, ::1]),
+    ),
+    cache=True,
+    nogil=True,
+)
+def add_overlaps(
+    label, depth, offsets, table, seeds, known, codes, families, weights, counted, places, saturated, overlaps
+):
+    """Add up the weights of a query's terms that operator trees have; return False if the nodes do not form trees.
+
+    Args:
+        label: Labels of operator trees.
+        depth: Their depths.
+        offsets: The first node of each tree, and the end of the last.
+        table: What is known of labels (`operators.describe_labels`).
+        seeds: Hashes of families.
+        known: What `hash_terms` learned of the query.
+        codes: Terms of the query, ascending.
+        families: The row of `overlaps` to which each belongs.
+        weights: The weight of each for one occurrence.
+        counted: (terms, trees) how often some of the terms occur, which are not paths or subtrees.
+        places: Which of the terms these are.
+        saturated: By what a weight is multiplied for each number of occurrences.
+        overlaps: (families, trees) to which is added.
+    """
+    n_trees, n_terms = len(offsets) - 1, len(codes)
+    parent = find_parents(label, depth, offsets, len(table))
+    if len(parent) != len(label) or counted.shape != (len(places), n_trees):
+        return False
+    tree, counts = np.empty(len(label), np.int64), np.zeros((n_trees, n_terms + 1), np.int32)
+    for number in range(n_trees):
+        tree[offsets[number] : offsets[number + 1]] = number
+    first, term = np.zeros(_CODE_BUCKETS + 1, np.int64), 0  # of the codes with the same leading bits
+    for bucket in range(_CODE_BUCKETS):
+        while term < n_terms and codes[term] >> _BUCKET_SHIFT == bucket:
+            term += 1
+        first[bucket + 1] = term
+    for key in hash_terms(label, parent, tree, table, seeds, True, known, False):
+        code = np.uint32(key >> _FAMILY_BITS)
+        leading = np.int64(code >> _BUCKET_SHIFT)
+        for place in range(first[leading], first[leading + 1]):
+            if codes[place] == code:
+                counts[np.int64(key >> _HALF + _FAMILY_BITS), place] += 1
+    for place in range(len(places)):
+        counts[:, places[place]] = counted[place]
+    for number in range(n_trees):
+        for term in range(n_terms):
+            if counts[number, term]:
+                factor = saturated[min(counts[number, term], len(saturated) - 1)]
+                overlaps[families[term], number] += factor * weights[term]
+    return True
+
+
+@njit(types.UniTuple(int64[::1], 4)(_NUMBERS, _NUMBERS), cache=True, nogil=True)
+def place_nodes(n_children, offsets):
+    """Return parent and first child of the nodes of breadth-first trees, their ranks depth first, sizes of subtrees.
+
+    A root is its own parent; ranks are counted from the root. Arrays are empty if the nodes do not form trees.
+
+    Args:
+        n_children: Number of children of each node.
+        offsets: The first node of each tree, and the end of the last.
+    """
+    count = len(n_children)
+    parent, first, rank, size = (
+        np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64), np.ones(count, np.int64),
+    )  # fmt: skip
+    nothing = parent[:0]
+    if offsets[0] != 0 or offsets[-1] != count:
+        return nothing, nothing, nothing, nothing
+    for tree in range(len(offsets) - 1):
+        start, end = offsets[tree], offsets[tree + 1]
+        following = start + 1
+        if not start < end <= count:
+            return nothing, nothing, nothing, nothing
+        parent[start] = start
+        for node in range(start, end):
+            if n_children[node] < 0 or n_children[node] > end - following or following <= node:
+                return nothing, nothing, nothing, nothing
+            first[node] = following
+            for child in range(following, following + n_children[node]):
+                parent[child] = node
+            following += n_children[node]
+        if following != end:
+            return nothing, nothing, nothing, nothing
+        for node in range(end - 1, start, -1):
+            size[parent[node]] += size[node]
+        for node in range(start, end):
+            at = rank[node] + 1
+            for child in range(first[node], first[node] + n_children[node]):
+                rank[child] = at
+                at += size[child]
+    return parent, first, rank, size
+
+
+@njit(
+    types.Tuple((int64[:, ::1], uint64[:, ::1]))(*[_NUMBERS] * 5, _TABLE, _TABLE, _HASHES),
+    cache=True,
+    nogil=True,
+)
+def normalise_nodes(tag, text, variant, n_children, offsets, tags, texts, variants):
+    """Return the normal form of trees (`eqkin.formulas.normal`), depth first; arrays without rows if they are damaged.
+
+    Args:
+        tag: Number of each node's tag in `tags`.
+        text: Number of its text in `texts`.
+        variant: Number of its variant in `variants`.
+        n_children: Number of its children.
+        offsets: The first node of each tree, and the end of the last.
+        tags: (tags, 2) bits of `TagKinds`, hash.
+        texts: (texts, 2) bits of `TextKinds`, hash.
+        variants: Hashes; the first is that of the usual one.
+
+    Returns:
+        (5, nodes) tree, parent or -1, size of the subtree, number of children, whether it is a row (1) or tagged as a
+        letter (2); and (3, nodes) hashes of label, slot and name.
+    """
+    parent, first, rank, size = place_nodes(n_children, offsets)
+    count, places, codes = len(tag), np.empty((5, len(tag)), np.int64), np.empty((3, len(tag)), np.uint64)
+    if len(parent) != count:
+        return places[:0], codes[:0]
+    is_row, is_gone, stays = np.zeros(count, np.bool_), np.zeros(count, np.bool_), np.zeros(count, np.bool_)
+    outermost, members = np.arange(count), np.zeros(count, np.int64)  # of the rows around a row, and what they contain
+    for node in range(count):
+        own, inside, how = tag[node], text[node], variant[node]
+        if not (0 <= own < len(tags) and 0 <= inside < len(texts) and 0 <= how < len(variants)):
+            return places[:0], codes[:0]
+        bits, said, up = tags[own, 0], texts[inside, 0], parent[node]
+        is_row[node] = bits & _ROW != _ZERO
+        is_gone[node] = (
+            (up != node and is_gone[up])  # with everything below
+            or bits & _SPACE != _ZERO
+            or (bits & _TEXT != _ZERO and said & _BLANK != _ZERO)
+            or (bits & _SYMBOL != _ZERO and said & _SILENT != _ZERO)
+        )
+        if is_row[node] and is_row[up]:
+            outermost[node] = outermost[up]
+        if not is_row[node] and not is_gone[node] and is_row[up]:
+            members[outermost[up]] += 1
+    filled = np.zeros(count + 1, np.int64)  # places that are taken by nodes before
+    for node in range(count):
+        is_outer = is_row[node] and not is_gone[node] and outermost[node] == node
+        is_member = not is_row[node] and not is_gone[node]
+        stays[node] = is_member or (is_outer and members[node] > 1)
+        filled[node + 1] = filled[node] + (is_member or (is_outer and members[node] > 0))
+    order, before, n = np.empty(count, np.int64), np.zeros(count + 1, np.int64), 0  # nodes that stay before each place
+    for tree in range(len(offsets) - 1):
+        for node in range(offsets[tree], offsets[tree + 1]):
+            order[offsets[tree] + rank[node]] = node
+    for place in range(count):
+        before[place + 1] = before[place] + stays[order[place]]
+    places[3] = 0
+    for tree in range(len(offsets) - 1):
+        for place in range(offsets[tree], offsets[tree + 1]):
+            node = order[place]
+            if not stays[node]:
+                continue
+            own, bits, said, how = tag[node], tags[tag[node], 0], texts[text[node], 0], variant[node]
+            instead = node  # whose place it takes
+            if not is_row[node] and is_row[parent[node]] and members[outermost[parent[node]]] == 1:
+                instead = outermost[parent[node]]
+            codes[1, n], places[1, n] = _ZERO, -1
+            if instead != parent[instead]:
+                above = outermost[parent[instead]]
+                position = np.uint64(0)
+                if tags[tag[above], 0] & _ORDERED != _ZERO:
+                    position = np.uint64(filled[instead] - filled[first[above]] + 1)
+                outer = _ROW_HASH if is_row[above] else tags[tag[above], _HASH]
+                codes[1, n] = _combine(outer, position)
+                places[1, n] = before[offsets[tree] + rank[above]]
+                places[3, places[1, n]] += 1
+            name = _combine(texts[text[node], _HASH], variants[0 if said & _BLANK != _ZERO else how])
+            is_sign = bits & _IDENTIFIER != _ZERO and said & _SIGN != _ZERO
+            codes[0, n] = _combine(_SIGN_HASH if is_sign else tags[own, _HASH], name)
+            if is_row[node]:
+                codes[0, n] = _ROW_HASH
+            codes[2, n] = name
+            places[0, n], places[2, n] = tree, before[place + size[node]] - before[place]
+            is_letter = bits & _IDENTIFIER != _ZERO and said & _LETTER != _ZERO
+            places[4, n] = is_row[node] | 2 * is_letter
+            n += 1
+    return places[:, :n].copy(), codes[:, :n].copy()

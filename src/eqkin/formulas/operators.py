@@ -1,0 +1,203 @@
+"""Operator trees: what a formula says instead of how it is set, in flat arrays.
+
+`eqkin.formulas.parser` parses them from presentation trees, `eqkin.formulas.operator_terms` extracts terms from them. A
+label is an operator (`+`, `frac`, `D`, `f:sin`, `app`) or a leaf with its kind: variable `v:x`, number `n:2`, constant
+`c:∞`, name `fn:sin`, `text:`, sign `o:→`. The statements of a formula are the formula itself, which comes first, and
+the relations in its chains, lists and rows: `a = b = c` says `a = b`, `b = c`, `a = c`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.formulas.hashing import Codes, hash_string
+from eqkin.formulas.kinds import LabelKinds
+
+Integers = npt.NDArray[np.int64]
+# canonical: notation unified; renamed: its variables without names; weak: terms moved, scaled, solved for a variable
+FORM_KINDS = ("canonical", "renamed", "weak", "weak renamed")
+SAME_FORM_KINDS = FORM_KINDS[:3]  # in which two statements are the same, up to names and notation
+# operators whose operands have no order, symmetric relations among them
+UNORDERED = frozenset("+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner".split())
+_PROPERTIES = 5  # of a label, from which terms are made; see `describe_labels`
+_ANY_VARIABLE = hash_string("any variable")
+_MAX_CACHED_LABELS = 1 << 16
+_RELATIONS = frozenset("≈ ∝ ~ ≡ ≤ < ≥ > ≠ → :=".split())
+_DECORATION = re.compile(r"[_.′^]")
+_APPLIED = frozenset({"app", "idx"})  # the first operand with arguments or indices
+_DETAILS = frozenset({"from", "to", "any"})  # an outline leaves them out, with everything below
+_WRAPPERS = frozenset("neg with abs norm transpose bar rows list row".split())  # an outline has their operands instead
+_PLAIN_LEAVES = ("n:", "o:", "c:", "text")
+
+
+def simplify_label(label: str) -> str:
+    """Return the label in an outline: a variable without decoration, one kind of relation, one kind of quotient."""
+    if label.startswith("v:"):
+        return "v:" + (_DECORATION.split(label[2:])[0] or label[2:])
+    if label.startswith("fn:"):
+        return "v:" + label[3:]
+    return "=" if label in _RELATIONS else "frac" if label == "D" else label
+
+
+@lru_cache(_MAX_CACHED_LABELS)
+def _describe_label(label: str) -> tuple[int, ...]:
+    outline = simplify_label(label)
+    named = hash_string(label)
+    outlined = named if outline == label else hash_string(outline)
+    kinds = (
+        (LabelKinds.VARIABLE, label.startswith("v:")),
+        (LabelKinds.UNORDERED, label in UNORDERED),
+        (LabelKinds.UNORDERED_OUTLINE, outline in UNORDERED),
+        (LabelKinds.APPLIED, label in _APPLIED),
+        (LabelKinds.INDEXED, label == "idx"),
+        (LabelKinds.DETAIL, label in _DETAILS),
+        (LabelKinds.WRAPPER, label in _WRAPPERS),
+        (LabelKinds.PLAIN, label.startswith(_PLAIN_LEAVES)),
+    )
+    hashes = (
+        named,
+        _ANY_VARIABLE if label.startswith("v:") else named,
+        outlined,
+        _ANY_VARIABLE if outline.startswith("v:") else outlined,
+    )
+    return *hashes, sum(bit for bit, applies in kinds if applies)
+
+
+def describe_labels(labels: Iterable[str]) -> Codes:
+    """Return what terms are made of: (labels, 5).
+
+    The columns are hashes of a label with and without names, the same of its outline, and bits of `LabelKinds`.
+    """
+    return np.array([_describe_label(label) for label in labels], np.uint64).reshape(-1, _PROPERTIES)
+
+
+class StoredLabels(list[str]):
+    """Labels whose properties are computed once."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        super().__init__(names)
+        self._known = np.zeros(len(self), bool)
+        self._properties = np.zeros((len(self), _PROPERTIES), np.uint64)
+
+    def describe(self, label: Integers) -> Codes:
+        """Return what `describe_labels` says of all labels; only the rows of the given numbers are meant to be used."""
+        if missing := list(set(label[~self._known[label]].tolist())):
+            self._properties[missing] = describe_labels(self[at] for at in missing)
+            self._known[missing] = True
+        return self._properties
+
+
+@dataclass(frozen=True)
+class OperatorForest:
+    """Operator trees, tree after tree, each in depth-first order."""
+
+    labels: Sequence[str]
+    label: Integers  # (nodes,) index into labels
+    depth: Integers  # (nodes,) number of ancestors
+    offsets: Integers  # (trees + 1,) first node of each tree
+    unparsed: Integers  # (trees,) presentation nodes without a meaning here, which keep their structure
+    forms: npt.NDArray[np.uint32]  # (statements, FORM_KINDS) hashes; a formula's first statement is all of it
+    form_offsets: Integers  # (trees + 1,) first statement of each tree
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def formula_forms(self) -> npt.NDArray[np.uint32]:
+        """Forms of whole formulas, (trees, FORM_KINDS)."""
+        return self.forms[self.form_offsets[:-1]]
+
+    @cached_property
+    def properties(self) -> Codes:
+        """What `describe_labels` says of the labels that occur: (labels, 5)."""
+        if isinstance(self.labels, StoredLabels):
+            return self.labels.describe(self.label)
+        return describe_labels(self.labels)
+
+    @property
+    def is_leaf(self) -> npt.NDArray[np.bool_]:
+        """Which nodes have no operands: (nodes,)."""
+        return np.append(self.depth[1:], 0)[: len(self.depth)] <= self.depth
+
+    def select(self, trees: Sequence[int] | Integers) -> OperatorForest:
+        """Return a forest of the given trees, in that order; it keeps the whole list of labels."""
+        trees = np.asarray(trees, np.int64)
+        nodes, offsets = gather_rows(self.offsets, trees)
+        statements, form_offsets = gather_rows(self.form_offsets, trees)
+        columns = self.label[nodes], self.depth[nodes], offsets, self.unparsed[trees], self.forms[statements]
+        return OperatorForest(self.labels, *columns, form_offsets)
+
+    @classmethod
+    def concatenate(cls, forests: Sequence[OperatorForest]) -> OperatorForest:
+        """Return one forest of all trees, one forest after the other."""
+        parts = (_EMPTY, *forests)
+        index: dict[str, int] = {}
+        label = []
+        same_labels = len({id(part.labels) for part in forests}) == 1
+        for part in forests if not same_labels else ():
+            used, position = np.unique(part.label, return_inverse=True)
+            names = (part.labels[at] for at in used.tolist())
+            label.append(np.array([index.setdefault(name, len(index)) for name in names], np.int64)[position])
+
+        def join(name: str) -> Any:
+            return np.concatenate([getattr(part, name) for part in parts])
+
+        def join_offsets(name: str) -> Integers:
+            return accumulate(np.concatenate([np.diff(getattr(part, name)) for part in parts]))
+
+        numbers = join("label") if same_labels else np.concatenate([_NO_NUMBERS, *label])
+        columns = numbers, join("depth"), join_offsets("offsets"), join("unparsed")
+        labels = forests[0].labels if same_labels else list(index)
+        return cls(labels, *columns, join("forms"), join_offsets("form_offsets"))
+
+    def to_json(self, tree: int) -> Any:
+        """Return a tree as nested lists: `["=", "v:E", ["*", "v:m", ["pow", "v:c", "n:2"]]]`."""
+        done: list[tuple[int, Any]] = []  # depth and subtree of those that wait for their parent, the last one first
+        for node in range(self.offsets[tree + 1] - 1, self.offsets[tree] - 1, -1):
+            name, depth, children = self.labels[self.label[node]], self.depth[node], []
+            while done and done[-1][0] > depth:
+                children.append(done.pop()[1])
+            done.append((depth, [name, *children] if children else name))
+        return done[0][1]
+
+
+def share_form(
+    forms: npt.NDArray[np.uint32], form: npt.NDArray[np.uint32], kinds: Sequence[str] = SAME_FORM_KINDS
+) -> npt.NDArray[np.bool_]:
+    """Return which statements say the same as one: in the same names, consistently renamed, or with terms moved.
+
+    Statements that could not be parsed have zeros as forms, and say the same as none.
+
+    Args:
+        forms: Hashes of statements (n, FORM_KINDS).
+        form: Hashes of one, (1, FORM_KINDS).
+        kinds: Those of `FORM_KINDS` that are compared.
+    """
+    columns = [FORM_KINDS.index(kind) for kind in kinds]
+    same: npt.NDArray[np.bool_] = ((forms[:, columns] == form[:, columns]) & (form[:, columns] != 0)).any(axis=1)
+    return same
+
+
+def accumulate(sizes: npt.NDArray[Any]) -> Integers:
+    """Return where each part begins if parts of these sizes follow one another, and where the last ends."""
+    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+
+
+def gather_rows(offsets: npt.NDArray[Any], rows: Integers) -> tuple[Integers, Integers]:
+    """Return the indices of all members of some rows, and the offsets of these rows in them."""
+    starts = offsets[rows].astype(np.int64)
+    sizes = offsets[rows + 1].astype(np.int64) - starts
+    ends = accumulate(sizes)
+    return np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1]), ends
+
+
+_NO_NUMBERS, _NO_OFFSETS = np.zeros(0, np.int64), np.zeros(1, np.int64)
+_NO_FORMS = np.zeros((0, len(FORM_KINDS)), np.uint32)
+_EMPTY = OperatorForest([], _NO_NUMBERS, _NO_NUMBERS, _NO_OFFSETS, _NO_NUMBERS, _NO_FORMS, _NO_OFFSETS)

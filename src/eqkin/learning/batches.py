@@ -1,0 +1,184 @@
+"""`DeviceForest`: a whole forest on the training device. Batches are assembled there, without any host transfer.
+
+Most nodes look like many others: the features of a node are a row of a table of distinct labels (tag, attributes,
+text). A node takes 8 bytes: its label, its number of children, and the distances to its parent and to its first child;
+10 bytes if there are too many labels for 16 bits. So the paper's 29 million equations take 17 GB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from eqkin.encoder.model import Model
+from eqkin.errors import LimitReached
+from eqkin.formulas import Forest, Vocabulary
+from eqkin.formulas.forest import Array, iter_blocks
+from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, find_labels
+from eqkin.learning.augmentation import NodeMask, Renaming
+from eqkin.learning.torch_network import TreeNetwork, build_network
+from eqkin.learning.tree_ops import PADDING, ROOT, TreeBatch
+from eqkin.limits import LIMITS
+
+EMBEDDING_NODES = {"cuda": 1 << 18, "cpu": 4_000}  # nodes per batch when embedding
+_FIRST_CHARACTER = TAG_SLOTS + ATTRIBUTE_SLOTS
+_INT16_MAX = np.iinfo(np.int16).max
+
+
+@dataclass(frozen=True)
+class DeviceBatch:
+    """Some trees of a forest, ready for the network."""
+
+    trees: TreeBatch
+    label: Tensor  # (nodes,) rows of the tables
+
+
+class DeviceForest:
+    """The trees of a forest on a device.
+
+    Raises:
+        LimitReached: A tree is too large.
+    """
+
+    def __init__(self, forest: Forest, vocabulary: Vocabulary, device: torch.device) -> None:
+        largest = int(forest.sizes.max(initial=0))
+        if largest > LIMITS.tree_nodes:
+            raise LimitReached(f"a tree has {largest:,} nodes; training allows at most {LIMITS.tree_nodes:,}")
+        label, table, targets, identifier = _build_labels(forest, vocabulary)
+        index = np.arange(len(forest.tag))
+        self.device = device
+        self.offsets = torch.from_numpy(np.array(forest.offsets)).to(device)
+        self.n_children = self._to_narrow(forest.n_children)
+        self.to_parent = self._to_narrow(index - forest.compute_parent())  # 0 for a root
+        self.to_child = self._to_narrow(forest.compute_first_child() - index)
+        self.label = self._to_narrow(label)
+        self.table = torch.from_numpy(table).to(device)  # (labels, 256) feature counts
+        self.targets = torch.from_numpy(targets).to(device)  # (labels, 3) classes of the masking task
+        self.identifier = torch.from_numpy(identifier).to(device)  # (labels,) whether renaming applies
+
+    def _to_narrow(self, values: Array) -> Tensor:
+        """Store integers in 16 bits if they fit, otherwise in 32."""
+        fits = int(values.max(initial=0)) <= _INT16_MAX
+        return torch.from_numpy(values.astype(np.int16 if fits else np.int32)).to(self.device)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def get_sizes(self, trees: Tensor) -> Tensor:
+        """Return the number of nodes of some trees."""
+        return self.offsets[trees + 1] - self.offsets[trees]
+
+    def collate(self, trees: Tensor, nodes: Tensor) -> DeviceBatch:
+        """Concatenate some trees.
+
+        Args:
+            trees: Numbers of the trees, (trees,) int64; repeats are allowed.
+            nodes: 0, 1, ..., one per row of the batch; rows that the trees do not fill are padding.
+        """
+        ends = self.get_sizes(trees).cumsum(0)
+        starts = ends - self.get_sizes(trees)
+        tree = torch.searchsorted(ends, nodes, right=True).clamp(max=len(trees) - 1)
+        real = nodes < ends[-1]
+        source = torch.where(real, self.offsets[trees][tree] - starts[tree] + nodes, 0)
+        to_parent = self.to_parent[source].long()
+        above = source - to_parent
+        position = torch.where(to_parent > 0, source - above - self.to_child[above].long(), 0)
+        parent = torch.where(to_parent > 0, nodes - to_parent, ROOT)
+        structure = TreeBatch(
+            parent=torch.where(real, parent, PADDING).int(),
+            first_child=(nodes + self.to_child[source]).int(),
+            n_children=torch.where(real, self.n_children[source], 0).int(),
+            position=position.int(),
+            tree=tree,
+            offsets=torch.cat([ends.new_zeros(1), ends]).int(),
+        )
+        return DeviceBatch(structure, self.label[source].long())
+
+    def build_features(
+        self, batch: DeviceBatch, dtype: torch.dtype, *, renaming: Renaming | None = None, mask: NodeMask | None = None
+    ) -> Tensor:
+        """Return the features of a batch, (nodes, 256), with renamed symbols and zeros for hidden nodes."""
+        label = batch.label[:, None]
+        if renaming is None:
+            features = self.table[batch.label].to(dtype)
+        else:
+            own = torch.arange(CHARACTER_SLOTS, device=self.device)
+            column = torch.where(self.identifier[label], renaming.old[batch.trees.tree].long(), own) + _FIRST_CHARACTER
+            fixed = self.table[batch.label, :_FIRST_CHARACTER]
+            features = torch.cat([fixed, self.table[label, column]], dim=1).to(dtype)
+        return features if mask is None else torch.where(mask.hidden[:, None], 0.0, features)
+
+    def build_masking_targets(self, batch: DeviceBatch, nodes: Tensor, renaming: Renaming | None = None) -> Tensor:
+        """Return the tag, attribute and character of some nodes as classes of the masking task, (nodes, 3)."""
+        label = batch.label[nodes]
+        targets = self.targets[label]
+        if renaming is None:
+            return targets
+        tag, attribute, character = targets.unbind(1)
+        new = renaming.new[batch.trees.tree[nodes], character.clamp(max=CHARACTER_SLOTS - 1)].long()
+        is_renamed = self.identifier[label] & (character < CHARACTER_SLOTS)
+        return torch.stack([tag, attribute, torch.where(is_renamed, new, character)], dim=1)
+
+    def iter_batches(self, trees: Tensor) -> Iterator[DeviceBatch]:
+        """Iterate over some trees in order, in batches that suit the device."""
+        offsets = np.append(0, self.get_sizes(trees).cumsum(0).cpu().numpy())
+        for part, nodes in iter_blocks(offsets, EMBEDDING_NODES[self.device.type]):
+            yield self.collate(trees[part], torch.arange(nodes.stop - nodes.start, device=self.device))
+
+    @torch.no_grad()
+    def embed(self, network: TreeNetwork, trees: Tensor | None = None) -> Tensor:
+        """Embed some or all trees as a search would: with running statistics, nothing hidden or renamed."""
+        trees = torch.arange(len(self), device=self.device) if trees is None else trees
+        was_training = network.training
+        network.eval()
+        try:
+            parts = [
+                network(self.build_features(batch, torch.float32), batch.trees) for batch in self.iter_batches(trees)
+            ]
+        finally:
+            network.train(was_training)
+        return torch.cat([torch.zeros(0, network.architecture.dimensions, device=self.device), *parts])
+
+
+class DeviceNetwork:
+    """A model's network in torch on a device, for an `Encoder`. Float32, with TF32 products on a GPU."""
+
+    def __init__(self, model: Model, device: torch.device) -> None:
+        if device.type == "cuda":
+            torch.backends.cuda.matmul.allow_tf32 = True
+        self._vocabulary, self._device = model.vocabulary, device
+        self._network = build_network(model.architecture, model.weights).to(device)
+        self.block_nodes: int = EMBEDDING_NODES["cuda"]
+
+    def embed(self, forest: Forest) -> npt.NDArray[np.float32]:
+        """Return the embeddings of all trees, (trees, dimensions)."""
+        vectors: npt.NDArray[np.float32] = (
+            DeviceForest(forest, self._vocabulary, self._device).embed(self._network).cpu().numpy()
+        )
+        return vectors
+
+
+def _build_labels(
+    forest: Forest, vocabulary: Vocabulary
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Return the label of each node, and for each label its features, masking classes, and whether it is an `<mi>`."""
+    labels, label = find_labels(forest)
+    slots, ends = vocabulary.assign_slots(labels)
+    starts = np.append(0, ends[:-1])
+    padded, targets, before = np.append(slots.astype(np.int64), 0), [], 0
+    for strings, column, first, width in (
+        (forest.tags, labels.tag, 0, TAG_SLOTS),
+        (forest.attributes, labels.attribute, TAG_SLOTS, ATTRIBUTE_SLOTS),
+        (forest.texts, labels.text, _FIRST_CHARACTER, CHARACTER_SLOTS),
+    ):
+        string = before + column.astype(np.int64)
+        targets.append(np.where(ends[string] > starts[string], padded[starts[string]] - first, width))
+        before += len(strings)
+    identifier = np.array([name == "mi" for name in forest.tags], bool)
+    is_identifier = identifier[labels.tag] if len(labels) else np.zeros(0, bool)
+    return label, vocabulary.extract_features(labels), np.stack(targets, axis=1), is_identifier

@@ -1,0 +1,156 @@
+"""Renaming of symbols: permutations of characters by random transpositions, applied to identifiers."""
+
+# ruff: noqa: E402
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
+
+from eqkin.formulas import Vocabulary
+from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
+from eqkin.learning.augmentation import Augmentation, _compose, _compute_poisson_cdf
+from eqkin.learning.batches import DeviceForest
+from eqkin.learning.randomness import RandomStream
+from tests.learning.corpora import FORESTS, fits
+
+CPU = torch.device("cpu")
+STEP = torch.tensor(2)
+EQUATIONS = 2_000
+
+
+def draw(mean: float, equations: int = EQUATIONS, step: torch.Tensor = STEP, seed: int = 0):
+    return Augmentation(mean, seed=seed, device=CPU).draw(step, equations)
+
+
+@pytest.mark.parametrize("mean", [1e-13, 0.3, 32.0, 500.0])
+def test_renaming_is_a_permutation_with_its_inverse(mean):
+    renaming = draw(mean, 100)
+    new, old = renaming.new.long(), renaming.old.long()
+    everyone = torch.arange(CHARACTER_SLOTS).expand(100, -1)
+    assert new.shape == old.shape == (100, CHARACTER_SLOTS)
+    assert torch.equal(new.sort(1).values, everyone)
+    assert torch.equal(old.gather(1, new), everyone)
+    assert torch.equal(new.gather(1, old), everyone)
+
+
+@pytest.mark.parametrize("mean", [1e-9, 0.01, 1.0, 32.0, 100.0, 500.0])
+def test_transposition_count_is_poisson_distributed(mean):
+    at_most = _compute_poisson_cdf(mean)
+    chances = np.diff(at_most, prepend=0.0)
+    expected = [math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(len(chances))]
+    assert chances == pytest.approx(expected, abs=1e-12)
+    assert at_most[-1] == pytest.approx(1.0, abs=1e-11)
+    assert at_most == sorted(at_most)
+
+
+@pytest.mark.parametrize("mean", [0.5, 4.0, 32.0])
+def test_fixed_characters_match_the_expected_fraction(mean):
+    """One transposition changes the probability of a fixed character from p to 1/n + (p - 1/n)(1 - 2/(n-1))."""
+    stays = (draw(mean).new == torch.arange(CHARACTER_SLOTS)).double().mean(1)
+    home = 1 / CHARACTER_SLOTS
+    expected = home + (1 - home) * math.exp(-2 * mean / (CHARACTER_SLOTS - 1))
+    assert abs(float(stays.mean()) - expected) < 6 * float(stays.std()) / EQUATIONS**0.5
+
+
+@pytest.mark.parametrize("mean", [0.2, 1.0])
+def test_few_transpositions_move_the_expected_number_of_characters(mean):
+    moved = (draw(mean).new != torch.arange(CHARACTER_SLOTS)).sum(1)
+    none, one = math.exp(-mean), mean * math.exp(-mean)
+    undone = one * mean / 2 / (CHARACTER_SLOTS * (CHARACTER_SLOTS - 1) / 2)  # the same one twice
+    counts = [int((moved == 0).sum()), int((moved == 2).sum()), int((moved > 2).sum())]
+    assert int((moved == 1).sum()) == 0
+    assert fits(counts, [none + undone, one, 1 - none - one - undone])
+
+
+def test_all_characters_are_equally_likely_to_be_renamed():
+    new = torch.cat([draw(1.0, step=torch.tensor(step)).new for step in range(5)])
+    rows, places = torch.nonzero(new != torch.arange(CHARACTER_SLOTS), as_tuple=True)
+    for met in (places, new[rows, places]):
+        assert fits(np.bincount(met, minlength=CHARACTER_SLOTS), np.full(CHARACTER_SLOTS, 1 / CHARACTER_SLOTS))
+
+
+def test_transpositions_swap_uniformly_drawn_distinct_characters():
+    new = torch.cat([draw(1.0, step=torch.tensor(step)).new for step in range(10)])
+    single = new[(new != torch.arange(CHARACTER_SLOTS)).sum(1) == 2]
+    ends = torch.nonzero(single != torch.arange(CHARACTER_SLOTS))[:, 1].view(-1, 2)
+    apart = (ends[:, 1] - ends[:, 0]).minimum(CHARACTER_SLOTS - ends[:, 1] + ends[:, 0])
+    half = CHARACTER_SLOTS // 2
+    chances = np.full(half + 1, 2 / (CHARACTER_SLOTS - 1))
+    chances[[0, half]] = 0.0, 1 / (CHARACTER_SLOTS - 1)
+    assert fits(np.bincount(apart, minlength=half + 1), chances)
+
+
+def test_renaming_follows_from_the_random_numbers_of_its_step():
+    number, first, second = (RandomStream(5, name) for name in ("flips", "flip-one", "flip-two"))
+    at_most = _compute_poisson_cdf(4.0)
+    for equation, new in enumerate(draw(4.0, 20, seed=5).new.tolist()):
+        chance = number.draw_uniform(STEP, torch.tensor(equation)).item()
+        expected = list(range(CHARACTER_SLOTS))
+        for k in range(sum(chance >= bound for bound in at_most)):
+            pair = torch.tensor(equation * len(at_most) + k)
+            one = first.draw_below(CHARACTER_SLOTS, STEP, pair).item()
+            other = (one + 1 + second.draw_below(CHARACTER_SLOTS - 1, STEP, pair).item()) % CHARACTER_SLOTS
+            assert one != other
+            swap = {one: other, other: one}
+            expected = [swap.get(character, character) for character in expected]
+        assert new == expected
+
+
+def test_renaming_depends_only_on_equation_step_and_seed():
+    first = draw(32.0, 50).new
+    assert len({tuple(row) for row in first.tolist()}) == 50
+    assert torch.equal(first, draw(32.0, 50).new)
+    assert torch.equal(first[:20], draw(32.0, 20).new)
+    assert not torch.equal(first, draw(32.0, 50, step=STEP + 1).new)
+    assert not torch.equal(first, draw(32.0, 50, seed=1).new)
+
+
+@given(st.lists(st.lists(st.tuples(*[st.integers(0, CHARACTER_SLOTS - 1)] * 2), max_size=6), min_size=1, max_size=4))
+def test_compose_applies_transpositions_in_order(rows):
+    most = max(len(row) for row in rows) + 1
+    filled = torch.tensor([row + [(5, 6)] * (most - len(row)) for row in rows])  # those behind do not count
+    new, old = _compose(torch.tensor([len(row) for row in rows]), filled[:, :, 0], filled[:, :, 1])
+    for number, row in enumerate(rows):
+        for character in range(CHARACTER_SLOTS):
+            became = character
+            for a, b in row:
+                became = b if became == a else a if became == b else became
+            assert new[number, character] == became
+            assert old[number, became] == character
+
+
+def test_compose_passes_torch_opcheck():
+    torch.library.opcheck(
+        _compose, (torch.tensor([1, 2]), torch.tensor([[1, 2], [3, 4]]), torch.tensor([[5, 6], [7, 8]]))
+    )
+
+
+def test_share_renames_a_fraction_of_the_equations_unchanged_otherwise():
+    some, every = (Augmentation(100.0, seed=3, device=CPU, share=s).draw(torch.tensor(5), 1_000) for s in (0.3, 1.0))
+    same = torch.arange(192, dtype=torch.uint8)
+    kept = (some.new == same).all(1)
+    assert 0.65 < kept.float().mean() < 0.75
+    assert torch.equal(some.old[kept], same.expand(int(kept.sum()), -1))
+    assert torch.equal(some.new[~kept], every.new[~kept])
+    assert torch.equal(some.old[~kept], every.old[~kept])
+
+
+@settings(max_examples=30)
+@given(FORESTS, st.integers(0, 1000))
+def test_renaming_changes_only_characters_of_identifiers(forest, step):
+    forest_on_device = DeviceForest(forest, Vocabulary.learn([forest]), CPU)
+    batch = forest_on_device.collate(torch.arange(len(forest)), torch.arange(len(forest.tag)))
+    renaming = draw(200.0, len(forest), torch.tensor(step))
+    before, after = (forest_on_device.build_features(batch, torch.float32, renaming=r) for r in (None, renaming))
+    first = TAG_SLOTS + ATTRIBUTE_SLOTS
+    assert torch.equal(before[:, :first], after[:, :first])
+    for node, tag in enumerate(forest.tag.tolist()):
+        tree = int(batch.trees.tree[node])
+        if forest.tags[tag] == "mi":
+            assert torch.equal(after[node, first:][renaming.new[tree].long()], before[node, first:])
+        else:
+            assert torch.equal(after[node], before[node])

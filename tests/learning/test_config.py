@@ -1,0 +1,193 @@
+"""Recipes: defaults, overrides, JSON, and invalid settings."""
+
+# ruff: noqa: E402
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
+
+from eqkin.encoder.architecture import Architecture
+from eqkin.errors import BadInput
+from eqkin.learning.config import RECIPES, Recipe, get_recipe
+
+
+def test_recipe_paper_has_the_papers_settings():
+    recipe = get_recipe("paper")
+    assert recipe == Recipe() == RECIPES["paper"]
+    assert recipe.architecture == Architecture(width=512, layers=3, normalised=(0, 2), dimensions=64)
+    assert (recipe.loss, recipe.contexts) == ("histogram", ("section", "paper", "citation"))
+    assert (recipe.masking, recipe.transpositions, recipe.batch) == (0.15, 32.0, 128)
+    assert (recipe.learning_rate, recipe.warm_up, recipe.triplets) == (1e-4, 1_000, 20_000_000)
+
+
+def test_recipe_eqkin_has_a_mix_network_and_three_losses():
+    recipe = get_recipe("eqkin")
+    assert recipe.architecture == Architecture(width=256, layers=4, normalised=(), dimensions=128, kind="mix")
+    assert (recipe.name, recipe.loss, recipe.masking, recipe.renamed, recipe.transpositions) == (
+        "eqkin", "kin", 0.15, 0.1, 120.0,
+    )  # fmt: skip
+    assert (recipe.triplets, recipe.rewritten) == (40_000_000, 90_000)
+    assert (recipe.batch, recipe.learning_rate, recipe.warm_up, recipe.schedule) == (1024, 1e-3, 100, "cosine")
+    assert (recipe.weight_decay, recipe.balance, recipe.averaged) == (0.01, 0.5, 0.4)
+    weights = recipe.structure_weight, recipe.context_weight, recipe.words_weight
+    assert (recipe.temperature, *weights) == (0.05, 0.4, 1, 0.3)
+    assert (recipe.notations, recipe.notations_share, recipe.names_share) == (3, 0.62, 0.2)
+    assert recipe.validate() == recipe
+
+
+def test_recipe_json_of_the_first_version_is_unchanged():
+    kept = {
+        "name": "paper", "architecture": {"width": 512, "layers": 3, "normalised": [0, 2], "dimensions": 64},
+        "loss": "histogram", "contexts": ["section", "paper", "citation"], "masking": 0.15, "transpositions": 32.0,
+        "batch": 128, "triplets": 20_000_000, "learning_rate": 0.0001, "warm_up": 1000, "held_out": 0.1,
+        "split_seed": 0, "seed": 0,
+    }  # fmt: skip
+    assert Recipe.from_dict(kept) == Recipe()
+    assert list(Recipe().to_dict().items()) == list(kept.items())
+
+
+@given(
+    st.builds(
+        Recipe,
+        name=st.text(),
+        architecture=st.builds(
+            Architecture, st.integers(1, 999), st.just(4), st.sets(st.integers(0, 3)).map(tuple), st.integers(1, 99)
+        ),
+        loss=st.sampled_from(["histogram", "triplet"]),
+        renamed=st.floats(0, 1),
+        balance=st.floats(0, 1),
+        weight_decay=st.floats(0, 0.99),
+        schedule=st.sampled_from(["linear", "cosine"]),
+        averaged=st.floats(0, 1),
+        temperature=st.floats(0.001, 100),
+        structure_weight=st.floats(0, 1000),
+        context_weight=st.floats(0, 1000),
+        words_weight=st.floats(0, 1000),
+        contexts=st.sampled_from([("section",), ("paper", "citation")]),
+        masking=st.floats(0, 0.99),
+        transpositions=st.floats(0, 500),
+        batch=st.integers(1, 10**6),
+        triplets=st.integers(1, 10**9),
+        learning_rate=st.floats(1e-9, 1),
+        warm_up=st.integers(0, 10**6),
+        held_out=st.floats(0.01, 0.9),
+        seed=st.integers(-(2**63), 2**63 - 1),
+    )
+)
+def test_recipe_survives_a_json_round_trip(recipe):
+    assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe.validate()
+
+
+def test_override_parses_settings_given_as_text():
+    changed = Recipe().override(
+        {
+            "batch": "1_024", "triplets": "1.5e6", "masking": "0", "loss": "triplet", "contexts": "paper, citation",
+            "width": "64", "layers": "4", "normalised": "0,1,3", "seed": "-3", "learning_rate": "3e-4", "name": "mine",
+        }
+    )  # fmt: skip
+    assert (changed.batch, changed.triplets, changed.masking, changed.loss) == (1024, 1_500_000, 0.0, "triplet")
+    assert (changed.contexts, changed.seed, changed.learning_rate) == (("paper", "citation"), -3, 3e-4)
+    assert changed.architecture == Architecture(64, 4, (0, 1, 3), 64)
+    assert changed.name == "mine"
+    assert Recipe().override({"normalised": ""}).architecture.normalised == ()
+    assert Recipe().override({}) == Recipe()
+
+
+@pytest.mark.parametrize(("triplets", "batch", "steps"), [(1, 128, 1), (128, 128, 1), (129, 128, 2), (10, 3, 4)])
+def test_recipe_steps_cover_all_triplets(triplets, batch, steps):
+    assert Recipe(triplets=triplets, batch=batch).steps == steps
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("loss", "hinge", "loss must be one of histogram, triplet"),
+        ("contexts", "", "contexts must be some of"),
+        ("contexts", "paper,author", "contexts must be some of"),
+        ("contexts", "1", "contexts must be some of"),
+        ("masking", "1", "masking"),
+        ("masking", "-0.1", "masking"),
+        ("masking", "nan", "masking"),
+        ("transpositions", "501", "transpositions"),
+        ("transpositions", "-1", "transpositions"),
+        ("batch", "0", "batch must be at least 1"),
+        ("triplets", "0", "triplets must be in"),
+        ("triplets", "1e30", "triplets must be in"),
+        ("learning_rate", "0", "learning_rate"),
+        ("learning_rate", "nan", "learning_rate"),
+        ("learning_rate", "inf", "learning_rate"),
+        ("warm_up", "-1", "warm_up"),
+        ("held_out", "0", "held_out"),
+        ("renamed", "1.1", "renamed and averaged"),
+        ("averaged", "-0.1", "renamed and averaged"),
+        ("balance", "nan", "balance"),
+        ("weight_decay", "1", "weight_decay"),
+        ("schedule", "step", "schedule must be one of linear, cosine"),
+        ("temperature", "0", "temperature"),
+        ("words_weight", "-1", "weights of the losses"),
+        ("notations", "-1", "notations and rewritten"),
+        ("notations_share", "1", "notations_share"),
+        ("context_weight", "nan", "weights of the losses"),
+        ("held_out", "0.95", "held_out"),
+        ("seed", "9223372036854775808", "seed"),
+        ("width", "0", "width, layers, dimensions"),
+        ("layers", "0", "width, layers, dimensions"),
+        ("dimensions", "-1", "width, layers, dimensions"),
+        ("layers", "2", "normalised must be some of the layers 0 to 1"),
+        ("normalised", "3", "normalised"),
+        ("normalised", "-1", "normalised"),
+        ("normalised", "all", "normalised"),
+        ("batch", "many", "batch=many is not a valid int"),
+        ("batch", "2.5", "batch=2.5 is not a valid int"),
+        ("batch", "2.5e0", "batch=2.5e0 is not a valid int"),
+        ("batch", "1e999", "batch=1e999 is not a valid int"),
+        ("masking", "much", "masking=much is not a valid float"),
+        ("momentum", "1", "no setting 'momentum'; its settings are name, loss"),
+        ("architecture", "1", "no setting 'architecture'"),
+    ],
+)
+def test_override_rejects_invalid_settings_by_name(name, text, message):
+    with pytest.raises(BadInput, match=message):
+        Recipe().override({name: text})
+
+
+def test_recipe_eqkin_needs_at_least_one_loss():
+    none = {"structure_weight": "0", "context_weight": "0", "words_weight": "0"}
+    with pytest.raises(BadInput, match="needs at least one positive weight"):
+        get_recipe("eqkin").override(none)
+    assert Recipe().override(none).words_weight == 0  # the recipe does not use it
+
+
+def test_recipe_eqkin_accepts_any_masking_fraction():
+    for share in (0.0, 0.5):
+        changed = get_recipe("eqkin").override({"masking": str(share)})
+        assert changed.masking == share and Recipe.from_dict(changed.to_dict()) == changed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"architecture": None},
+        {"architecture": {"width": 5}},
+        {"architecture": Architecture().to_dict() | {"more": 1}},
+        {"contexts": None},
+        {"contexts": "paper"},
+        {"batch": "8"},
+        {"batch": 0},
+        {"another": 1},
+        {"loss": "none"},
+    ],
+)
+def test_from_dict_rejects_json_that_is_not_a_recipe(change):
+    with pytest.raises(BadInput):
+        Recipe.from_dict(Recipe().to_dict() | change)
+    with pytest.raises(BadInput):
+        Recipe.from_dict({})
+
+
+def test_get_recipe_names_the_known_recipes():
+    with pytest.raises(BadInput, match="no recipe 'papper'; there are paper, eqkin"):
+        get_recipe("papper")

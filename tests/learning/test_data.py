@@ -1,0 +1,479 @@
+"""Corpora: read from a library, stored in one file, split by work."""
+
+import gzip
+import io
+import json
+import tarfile
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from eqkin.api import Library
+from eqkin.cli import app
+from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.formulas import ForestBuilder
+from eqkin.formulas.forest import to_bytes
+from eqkin.learning import data as data_module
+from eqkin.learning.data import Corpus
+from eqkin.storage.arrays import iter_checked_file
+from tests.library.conftest import write_article
+from tests.trees.strategies import TREES, build, rows_of
+
+CITING = r"""\documentclass{article}\begin{document}\section{One}\[ E = mc^2 \]\[ p = mv \]
+\section{Two}\[ F = ma \]
+\begin{thebibliography}{9}\bibitem{a} A, arXiv:%s. \bibitem{b} B, arXiv:%s. \bibitem{c} C, arXiv:1701.00009.
+\end{thebibliography}\end{document}"""
+PAPERS = {
+    "1701.00001": ("hep-th/9901001", "1701.00001"),
+    "hep-th9901001": ("math.AG/0309136", "1701.00001v2"),
+    "math0309136": ("1701.00004", "1701.00005"),
+}
+
+
+def write_sources(folder: Path) -> list[Path]:
+    """An archive of three papers that cite each other, records of three works and of none, and three articles."""
+    folder.mkdir()
+    with tarfile.open(folder / "bulk.tar", "w") as tar:
+        for name, cited in PAPERS.items():
+            data = gzip.compress((CITING % cited).encode())
+            member = tarfile.TarInfo(f"some/{name}.gz")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    works = [
+        {"repo": "r/1", "parent": "p"},
+        {"repo": "r/1"},
+        {"parent": "book"},
+        {"parent": "book"},
+        {"repo": "r\0"},
+        {},
+    ]
+    records = [
+        {"doc_id": f"d{n}", "latex": rf"\section{{S}} \[ x_{n} = {n} \] \[ y^{n} \]", "arxiv_ids_cited": ["1701.00001"]}
+        | work
+        for n, work in enumerate(works)
+    ]
+    records.append({"doc_id": "wordy", "latex": "no equation", "arxiv_ids_cited": ["1701.00001"], "repo": "r/2"})
+    (folder / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    for number in (1, 2, 3):
+        write_article(folder / "articles", number)
+    return [folder / "bulk.tar", folder / "records.jsonl", folder / "articles"]
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return write_sources(tmp_path_factory.mktemp("corpus") / "sources")
+
+
+@pytest.fixture(scope="module")
+def library(sources: list[Path]) -> Library:
+    opened = Library.open(sources[0].parents[1] / "library", create=True)
+    opened.add(*sources)
+    return opened
+
+
+@pytest.fixture(scope="module")
+def corpus(library: Library) -> Corpus:
+    return Corpus.from_library(library)
+
+
+@pytest.fixture(scope="module")
+def small(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """Files of a small corpus by name."""
+    folder = tmp_path_factory.mktemp("small")
+    contents = {}
+    for name in ("plain.safetensors", "packed.zst"):
+        corpus.select(range(4)).save(folder / name)
+        contents[name] = (folder / name).read_bytes()
+    return contents
+
+
+def words_of(corpus: Corpus) -> list[list[str]] | None:
+    """Return the words around each equation."""
+    held = corpus.words
+    if held is None:
+        return None
+    named = [held.vocabulary[word] for word in held.word]
+    return [named[start:end] for start, end in pairwise(held.offsets)]
+
+
+def same(one: Corpus, other: Corpus) -> bool:
+    """Return whether two corpora are equal in every field."""
+    arrays = all(
+        np.array_equal(getattr(one, n), getattr(other, n)) for n in ("section", "paper", "citations", "numbers")
+    )
+    lists = one.papers == other.papers and one.works == other.works and words_of(one) == words_of(other)
+    return arrays and lists and to_bytes(one.forest) == to_bytes(other.forest)
+
+
+def damaged(path: Path, content: bytes) -> Corpus:
+    """Load a corpus from a file with this content."""
+    path.write_bytes(content)
+    return Corpus.load(path)
+
+
+@st.composite
+def corpora(draw: st.DrawFn, works: int = 8) -> Corpus:
+    """Draw a corpus of a few works with some papers each, and citations between them."""
+    sizes = draw(st.lists(st.one_of(st.integers(1, 4), st.integers(1, 30)), max_size=works))
+    names = [f"work{i}" for i, size in enumerate(sizes) for _ in range(size)]
+    sections = [draw(st.lists(st.integers(1, 2), min_size=1, max_size=2)) for _ in names]
+    tree = draw(TREES)
+    trees = [sum(paper) for paper in sections]
+    pairs = st.tuples(*[st.integers(0, len(names) - 1)] * 2).filter(lambda pair: pair[0] != pair[1])
+    cites = sorted(draw(st.sets(pairs, max_size=9))) if len(names) > 1 else []
+    flat = [size for paper in sections for size in paper]
+    return Corpus(
+        forest=build([tree] * sum(trees)).canonicalise(),
+        section=np.repeat(np.arange(len(flat)), flat).astype(np.int32),
+        paper=np.repeat(np.arange(len(names)), trees).astype(np.int32),
+        papers=[f"key{i}" for i in range(len(names))],
+        works=names,
+        citations=np.array(cites, np.int32).reshape(-1, 2),
+        numbers=np.array([number for count in trees for number in range(count)], np.int32),
+    )
+
+
+def test_corpus_has_every_display_with_a_tree_once(corpus: Corpus, library: Library) -> None:
+    exported = [equation for equation in library.iter_equations(mathml=False) if equation["whole"] is None]
+    assert len(corpus) == len(exported) == 9 + 12 + 6
+    assert {corpus.get_equation_id(tree) for tree in range(len(corpus))} == {equation["id"] for equation in exported}
+    corpus.validate()
+    assert "record:wordy" not in corpus.papers
+
+
+def test_corpus_trees_are_sorted_by_paper(corpus: Corpus, library: Library) -> None:
+    builder, numbers = ForestBuilder(), []
+    for here, forest in library.iter_forests():
+        builder.add_forest(forest)
+        numbers += here.tolist()
+    rows = library.connection.execute(
+        "SELECT p.key || '#' || e.number, e.tree FROM equations e JOIN papers p ON p.id = e.paper WHERE tree NOTNULL"
+    )
+    place = {row[0]: numbers.index(row[1]) for row in rows}
+    order = [place[corpus.get_equation_id(tree)] for tree in range(len(corpus))]
+    assert to_bytes(corpus.forest) == to_bytes(builder.build().select(order).canonicalise())
+    assert [corpus.papers[p] for p in sorted(set(corpus.paper.tolist()))] == corpus.papers
+    assert list(zip(corpus.works, corpus.papers, strict=True)) == sorted(zip(corpus.works, corpus.papers, strict=True))
+    places = list(zip(corpus.paper.tolist(), corpus.section.tolist(), corpus.numbers.tolist(), strict=True))
+    assert places == sorted(places)
+
+
+def test_corpus_distinguishes_sections(corpus: Corpus) -> None:
+    paper = corpus.papers.index("arxiv:1701.00001")
+    sections = corpus.section[corpus.paper == paper]
+    assert (sections - sections[0]).tolist() == [0, 0, 1]
+
+
+def test_citations_resolve_old_and_new_arxiv_identifiers(corpus: Corpus) -> None:
+    cites = {(corpus.papers[citing], corpus.papers[cited]) for citing, cited in corpus.citations.tolist()}
+    assert cites == {
+        ("arxiv:1701.00001", "arxiv:hep-th/9901001"),
+        ("arxiv:hep-th/9901001", "arxiv:math/0309136"),
+        ("arxiv:hep-th/9901001", "arxiv:1701.00001"),
+        *((f"record:d{n}", "arxiv:1701.00001") for n in range(6)),
+    }
+    assert corpus.citations.dtype == np.int32
+
+
+def test_work_is_repository_then_parent_then_paper(corpus: Corpus) -> None:
+    works = dict(zip(corpus.papers, corpus.works, strict=True))
+    assert [works[f"record:d{n}"] for n in range(6)] == ["r/1", "r/1", "book", "book", "r\ufffd", "record:d5"]
+    assert works["arxiv:1701.00001"] == "arxiv:1701.00001"
+
+
+def test_equal_libraries_give_equal_corpus_files(corpus: Corpus, sources: list[Path], tmp_path: Path) -> None:
+    with Library.open(tmp_path / "other", create=True) as other:
+        for source in reversed(sources):
+            other.add("atlas:", source)
+        other.remove("atlas:")  # most trees are dead now, so all segments are rewritten
+        again = Corpus.from_library(other)
+    assert again.digest == corpus.digest
+    for name in ("a.zst", "b.zst", "c", "d", "e", "f"):
+        (again if name in "bdf.zst" else corpus).save(tmp_path / name)
+    assert (tmp_path / "a.zst").read_bytes() == (tmp_path / "b.zst").read_bytes()
+    assert len({(tmp_path / name).read_bytes() for name in "cdef"}) == 1
+
+
+def test_corpus_sees_changes_by_other_processes(tmp_path: Path) -> None:
+    papers = tmp_path / "papers"
+    for number in range(3):
+        write_article(papers, number)
+    with (
+        Library.open(tmp_path / "library", create=True) as reader,
+        Library.open(tmp_path / "library", create=True) as writer,
+    ):
+        writer.add(papers)
+        first = Corpus.from_library(reader)
+        for name in ("b", "c", "d"):
+            for number in range(3):
+                write_article(papers, number, name)
+            writer.add(papers)
+            assert Corpus.from_library(reader).compute_statistics()["trees"] == len(first) == 6
+        write_article(papers, 7)
+        writer.add(papers)  # no reader is in its way
+        changed = Corpus.from_library(reader)
+    assert len(changed) == 8
+    assert changed.digest != first.digest
+
+
+def test_corpus_digest_changes_with_any_content(corpus: Corpus) -> None:
+    other = [
+        replace(corpus, works=[*corpus.works[:-1], "another"]),
+        replace(corpus, citations=corpus.citations[1:]),
+        replace(corpus, numbers=corpus.numbers + np.int32(1)),
+        replace(corpus, words=None),
+        replace(corpus, names=None),
+        replace(corpus, forest=replace(corpus.forest, texts=[*corpus.forest.texts[:-1], "another"])),
+        corpus.select(range(3)),
+    ]
+    assert len({corpus.digest, *(changed.digest for changed in other)}) == 1 + len(other)
+    assert corpus.select(range(len(corpus.papers))).digest == corpus.digest
+
+
+@pytest.mark.parametrize("name", ["corpus.safetensors", "corpus.zst", "corpus"])
+def test_corpus_survives_its_file(corpus: Corpus, tmp_path: Path, name: str) -> None:
+    corpus.save(tmp_path / name)
+    loaded = Corpus.load(str(tmp_path / name))
+    assert same(loaded, corpus)
+    assert loaded.digest == corpus.digest
+    packed = (tmp_path / name).read_bytes().startswith(b"\x28\xb5\x2f\xfd")
+    assert packed == name.endswith(".zst")
+    assert same(Corpus.load((tmp_path / name).rename(tmp_path / "renamed")), corpus)
+
+
+@pytest.mark.parametrize("version, missing", [("1", {"words": None, "names": None}), ("2", {"names": None})])
+def test_corpus_files_of_older_versions_load(corpus: Corpus, tmp_path: Path, version: str, missing) -> None:
+    older = replace(corpus, **missing)
+    older.save(tmp_path / "old")
+    assert f'"version": "{version}"'.encode() in (tmp_path / "old").read_bytes()
+    loaded = Corpus.load(tmp_path / "old")
+    for part in (loaded, *loaded.split(0.5, 0)):
+        assert part.names is None and (part.words is None) == ("words" in missing)
+    assert same(loaded, older)
+
+
+@given(corpora())
+def test_random_corpus_survives_its_file(tmp_path_factory: pytest.TempPathFactory, made: Corpus) -> None:
+    made.validate()
+    path = tmp_path_factory.getbasetemp() / "any.zst"
+    made.save(path)
+    assert same(Corpus.load(path), made)
+
+
+@pytest.mark.parametrize("name", ["plain.safetensors", "packed.zst"])
+@given(data=st.data())
+def test_corpus_load_detects_flipped_bits(
+    small: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
+) -> None:
+    path = tmp_path_factory.getbasetemp() / f"flipped-{name}"
+    content = bytearray(small[name])
+    content[data.draw(st.one_of(st.integers(0, 400), st.integers(0, len(content) - 1)))] ^= 1 << data.draw(
+        st.integers(0, 7)
+    )
+    whole = damaged(path, small[name])
+    try:
+        assert same(damaged(path, bytes(content)), whole)  # a bit that says nothing, such as in the padding
+    except CorruptData as error:
+        assert str(path) in str(error)
+
+
+@pytest.mark.parametrize("name", ["plain.safetensors", "packed.zst"])
+def test_corpus_load_rejects_truncated_and_extended_files_by_name(
+    small: dict[str, bytes], tmp_path: Path, name: str
+) -> None:
+    content = small[name]
+    for length in {0, 1, 7, 8, 9, 100, len(content) // 2, len(content) - 5, len(content) - 1}:
+        with pytest.raises(CorruptData, match=name):
+            damaged(tmp_path / name, content[:length])
+    with pytest.raises(CorruptData, match=name):
+        damaged(tmp_path / name, content + b"more")
+
+
+def test_corpus_load_rejects_foreign_files_and_unknown_versions(
+    corpus: Corpus, small: dict[str, bytes], tmp_path: Path
+) -> None:
+    for content in (b"hello", to_bytes(corpus.forest), zstandard.compress(b"hello"), b"\xff" * 1000, b"[" * 10_000):
+        with pytest.raises(CorruptData, match="file.zst"):
+            damaged(tmp_path / "file.zst", content)
+    newer = small["plain.safetensors"].replace(b'"version": "3"', b'"version": "9"')
+    with pytest.raises(CorruptData, match="eqkin-corpus 9, this eqkin reads eqkin-corpus 1, 2, 3"):
+        damaged(tmp_path / "file.zst", newer)
+
+
+def test_corpus_load_limits_unpacked_bytes(
+    small: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_module, "MAX_UNPACKED_BYTES", 1000)
+    with pytest.raises(CorruptData, match="unpacks to more than 1,000 bytes"):
+        damaged(tmp_path / "bomb.zst", small["packed.zst"])
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("sizes", lambda a: a[:-1], "differ in length"),
+        ("sizes", lambda a: a.astype(np.int32), "sizes has type int32"),
+        ("sizes", lambda a: np.full(len(a), 2**63, np.uint64), "more nodes than there are"),
+        ("sizes", lambda a: a[::-1], "make a tree"),
+        ("tag", lambda a: a + np.uint8(200), "past its list"),
+        ("tag", lambda a: a[:-1], "differ in length"),
+        ("text", lambda a: a[:-1], "differ in length"),
+        ("text", lambda a: a.astype(np.int16), "text has type int16"),
+        ("section", lambda a: a[::-1], "sections"),
+        ("section", lambda a: a * 0, "sections"),
+        ("section", lambda a: a.astype(np.int64), "section has type int64"),
+        ("paper", lambda a: a + np.int32(1), "papers"),
+        ("paper", lambda a: a[:-1], "paper does not have one number per tree"),
+        ("numbers", lambda a: a * 0, "same number"),
+        ("numbers", lambda a: a - np.int32(1), "same number"),
+        ("citations", lambda a: a + np.int32(1000), "citations"),
+        ("citations", lambda a: a - np.int32(1000), "citations"),
+        ("citations", lambda a: a[::-1], "citations"),
+        ("citations", lambda a: np.concatenate((a, a)), "citations"),
+        ("citations", lambda a: a * 0, "citations"),
+        ("citations", lambda a: a.reshape(-1), "citations has type int32"),
+        ("citations", lambda a: np.zeros((3, 3), np.int32), "not pairs"),
+        ("papers", lambda a: a[:-1], "not terminated"),
+        ("papers", lambda a: a | np.uint8(128), "decode"),
+        ("works", lambda a: a[:0], "papers and works"),
+        ("works", None, "works"),
+        ("word", None, "word"),
+        ("word", lambda a: a[:-1], "words do not fit"),
+        ("word", lambda a: a[::-1], "not in order"),
+        ("word", lambda a: a + np.uint16(1000), "not in their vocabulary"),
+        ("word", lambda a: a.astype(np.uint8), "words do not fit"),
+        ("words", lambda a: a[:-1], "words do not fit"),
+        ("words", lambda a: np.full(len(a), 2**63, np.uint64), "words do not fit"),
+        ("vocabulary", lambda a: a[:0], "not in their vocabulary"),
+        ("vocabulary", lambda a: a[:-1], "not terminated"),
+    ],
+)
+def test_corpus_load_rejects_inconsistent_arrays(corpus: Corpus, tmp_path: Path, name, change, message) -> None:
+    arrays = corpus._to_arrays()
+    if change:
+        arrays[name] = np.ascontiguousarray(change(arrays[name]))
+    else:
+        del arrays[name]
+    content = iter_checked_file(arrays, data_module.FORMAT, data_module.VERSION_WITH_WORDS)
+    (tmp_path / "odd").write_bytes(b"".join(content))
+    with pytest.raises(CorruptData, match=message):
+        Corpus.load(tmp_path / "odd")
+
+
+def test_corpus_reports_missing_files_and_folders(corpus: Corpus, tmp_path: Path) -> None:
+    for path in (tmp_path / "nothing", tmp_path, tmp_path / "a\0b"):
+        with pytest.raises(BadInput, match="no such file"):
+            Corpus.load(path)
+    with pytest.raises(StorageFailed):
+        corpus.save(tmp_path / "no" / "such" / "folder.zst")
+
+
+def test_corpus_of_an_empty_library_is_empty(tmp_path: Path) -> None:
+    empty = Corpus.from_library(Library.open(tmp_path / "library", create=True))
+    assert empty.compute_statistics() == dict.fromkeys(
+        ("trees", "papers", "works", "sections", "citations", "nodes", "mean_nodes"), 0
+    )
+    empty.save(tmp_path / "empty.zst")
+    assert same(Corpus.load(tmp_path / "empty.zst"), empty)
+    with pytest.raises(BadInput, match="no papers"):
+        empty.split(0.1, 0)
+
+
+def test_corpus_of_a_damaged_library_is_an_error(sources: list[Path], tmp_path: Path) -> None:
+    with Library.open(tmp_path / "library", create=True) as library:
+        library.add(sources[2])
+        (segment,) = (tmp_path / "library" / "forest").iterdir()
+        content = segment.read_bytes()
+        for start in range(-400, -100, 16):
+            segment.write_bytes(content[:start] + b"\xff" * 16 + content[start + 16 :])
+            with pytest.raises(CorruptData, match="eqkin (verify|upgrade)"):
+                Corpus.from_library(library)
+        segment.unlink()
+        with pytest.raises(CorruptData, match="missing"):
+            Corpus.from_library(library)
+
+
+@given(corpora(), st.data())
+def test_select_keeps_trees_sections_and_citations(made: Corpus, data: st.DataObject) -> None:
+    chosen = data.draw(st.sets(st.integers(0, len(made.papers) - 1))) if made.papers else set()
+    part = made.select(sorted(chosen, reverse=True))
+    part.validate()
+    assert part.papers == [made.papers[p] for p in sorted(chosen)]
+    trees = [tree for tree in range(len(made)) if made.paper[tree] in chosen]
+    assert [part.get_equation_id(tree) for tree in range(len(part))] == [made.get_equation_id(tree) for tree in trees]
+    rows = rows_of(made.forest)
+    assert rows_of(part.forest) == [rows[tree] for tree in trees]
+    named = [[part.papers[p] for p in pair] for pair in part.citations.tolist()]
+    assert named == [[made.papers[p] for p in pair] for pair in made.citations.tolist() if set(pair) <= chosen]
+
+
+@given(corpora(), st.floats(0.01, 0.99), st.integers(0, 2**40))
+def test_split_divides_by_work_and_keeps_all_papers(made: Corpus, held_out: float, seed: int) -> None:
+    if len(set(made.works)) < 2:
+        with pytest.raises(BadInput, match="one work|no papers"):
+            made.split(held_out, seed)
+        return
+    training, test = made.split(held_out, seed)
+    assert len(training)
+    assert len(test)
+    assert not set(training.works) & set(test.works)
+    assert sorted(training.papers + test.papers) == sorted(made.papers)
+    assert len(training) + len(test) == len(made)
+    training.validate()
+    test.validate()
+    again = made.split(held_out, seed)
+    assert (again[0].digest, again[1].digest) == (training.digest, test.digest)
+    smallest = min(Counter(made.works).values())
+    assert len(test.papers) <= max(1.1 * held_out * len(made.papers), smallest)
+
+
+def works_of(sizes: list[int]) -> Corpus:
+    """Return a corpus whose works have these numbers of papers, with one tree each."""
+    names = [f"work{i}" for i, size in enumerate(sizes) for _ in range(size)]
+    numbers = np.arange(len(names), dtype=np.int32)
+    forest = build([("mi", "", "x", [])] * len(names)).canonicalise()
+    return Corpus(forest, numbers, numbers, [f"p{n}" for n in numbers], names, np.zeros((0, 2), np.int32), numbers * 0)
+
+
+def test_split_holds_out_the_requested_fraction_without_giants() -> None:
+    made = works_of([3] * 60 + [100, 400])
+    held = set()
+    for seed in range(10):
+        training, test = made.split(0.1, seed)
+        assert 68 <= len(test.papers) <= 70
+        assert {"work60", "work61"} <= set(training.works)
+        held.add(test.digest)
+    assert len(held) == 10
+
+
+def test_split_holds_out_the_smallest_work_if_all_are_giants() -> None:
+    training, test = works_of([50, 20, 30]).split(0.01, 0)
+    assert set(test.works) == {"work1"}
+    assert set(training.works) == {"work0", "work2"}
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
+def test_split_rejects_invalid_fractions(corpus: Corpus, share: float) -> None:
+    with pytest.raises(BadInput, match="between 0 and 1"):
+        corpus.split(share, 0)
+
+
+def test_atlas_is_exported_as_a_corpus(atlas_library: Path, tmp_path: Path) -> None:
+    path = tmp_path / "corpus.zst"
+    result = CliRunner().invoke(app, ["export", "--library", str(atlas_library), "--forest", str(path)])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.startswith("1,401 trees written")
+    assert "(papers: 28, works: 28, size: " in result.stdout
+    assert {entry.name for entry in tmp_path.iterdir()} == {"corpus.zst"}
+    atlas = Corpus.load(path)
+    assert atlas.get_equation_id(0) == f"{atlas.papers[0]}#0"
+    learn, held_out = atlas.split(0.1, 0)
+    assert (len(learn.papers), len(held_out.papers)) == (25, 3)

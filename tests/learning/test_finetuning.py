@@ -1,0 +1,156 @@
+"""Finetuning generalises to other pairs and keeps the best state."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from eqkin.encoder.encoder import Encoder
+from eqkin.errors import BadInput, TrainingFailed
+from eqkin.evaluation.measures import compute_mrr, compute_partner_ranks
+from eqkin.formulas import Vocabulary
+from eqkin.learning.finetuning import FinetuningConfig, GraphTower, finetune
+from research.equalities import BagTower, TransformerTower
+from research.transformer import TransformerNetwork, TransformerShape, TreeSequences
+from tests.encoder.models import random_model
+from tests.learning.corpora import some_trees
+from tests.trees.strategies import build
+
+CPU = torch.device("cpu")
+LATIN, GREEK = "abcdefghijkl", "αβγδεζηθικλμ"
+PAIRS = 120
+
+
+def sides(count=PAIRS):
+    """Return left sides of Latin letters, then right sides of the corresponding Greek letters."""
+    chosen = np.random.default_rng(0).permuted(np.tile(np.arange(12), (count, 1)), axis=1)[:, :4].tolist()
+
+    def tree(letters, row):
+        return ("mrow", "", "", [("mi", "", letters[number], []) for number in row])
+
+    return build([tree(LATIN, row) for row in chosen] + [tree(GREEK, row) for row in chosen])
+
+
+def numbered(first, last):
+    left = np.arange(first, last)
+    return np.stack([left, PAIRS + left], axis=1)
+
+
+LEARN, CHECK, TEST = numbered(0, 80), numbered(80, 95), numbered(95, PAIRS)
+SETTINGS = FinetuningConfig(batch=16, epochs=30, rates=(1e-4, 3e-2))
+
+
+def reached(tower, pairs=TEST):
+    return compute_mrr(tower.compute_vectors(pairs.T.ravel()))
+
+
+def test_finetuning_learns_a_substitution():
+    forest = sides()
+    candidates = {f"{size}": lambda size=size: BagTower(forest, size, 0, CPU) for size in (4, 32)}
+    messages = []
+    tower, choice = finetune(candidates, LEARN, CHECK, compute_mrr, SETTINGS, messages.append)
+    assert reached(tower) > 3 * reached(candidates["32"]())
+    assert (choice.candidate, choice.learning_rate) == ("32", 3e-2)
+    assert choice.score == pytest.approx(reached(tower, CHECK))
+    assert len(messages) == 4
+
+
+def test_finetuning_is_deterministic():
+    forest = sides()
+    first, second = (
+        finetune({"": lambda: BagTower(forest, 8, 0, CPU)}, LEARN, CHECK, compute_mrr, SETTINGS)[0] for _ in "12"
+    )
+    assert torch.equal(first.weight, second.weight)
+
+
+def test_finetuning_keeps_the_initial_state_if_nothing_is_better():
+    forest = sides()
+    twice = forest.select(np.tile(np.arange(PAIRS), 2))  # both sides are equal: nothing can be better
+    candidates = {"": lambda: BagTower(twice, 8, 0, CPU)}
+    tower, choice = finetune(candidates, LEARN, CHECK, compute_mrr, FinetuningConfig(batch=16, epochs=2, rates=(50.0,)))
+    assert choice.epochs == 0
+    assert math.isnan(choice.learning_rate)
+    assert choice.to_dict()["learning_rate"] is None
+    assert torch.equal(tower.weight, candidates[""]().weight)
+
+
+class Falling(BagTower):
+    """Returns NaN after a large step."""
+
+    def forward(self, formulas):
+        return super().forward(formulas) * torch.where(self.weight.abs().max() > 50, torch.nan, 1.0)
+
+
+def test_finetuning_skips_failing_rates_unless_all_fail():
+    forest, messages = sides(), []
+    make = {"bag": lambda: Falling(forest, 8, 0, CPU)}
+    settings = FinetuningConfig(batch=16, epochs=12, rates=(3e-2, 100.0))
+    _, choice = finetune(make, LEARN, CHECK, compute_mrr, settings, messages.append)
+    assert choice.learning_rate == 3e-2
+    assert "learning rate 100: training failed at step" in messages[-1]
+    with pytest.raises(TrainingFailed):
+        finetune(make, LEARN, CHECK, compute_mrr, FinetuningConfig(batch=16, epochs=12, rates=(100.0,)))
+
+
+def test_finetuning_uses_one_batch_for_few_pairs():
+    forest = sides()
+    settings = FinetuningConfig(batch=4_096, epochs=3, rates=(1e-2,))
+    _, choice = finetune({"": lambda: BagTower(forest, 32, 0, CPU)}, LEARN, CHECK, compute_mrr, settings)
+    assert choice.epochs == 3
+
+
+@pytest.mark.parametrize(("learn", "check"), [(LEARN[:1], CHECK), (LEARN, CHECK[:0])])
+def test_finetuning_rejects_too_few_pairs(learn, check):
+    with pytest.raises(BadInput, match="too few"):
+        finetune({"": lambda: BagTower(sides(), 4, 0, CPU)}, learn, check, compute_mrr, SETTINGS)
+
+
+def test_graph_tower_gives_the_encoders_vectors():
+    model, forest = random_model(), some_trees(30)
+    wanted = Encoder(model).embed(forest)
+    tower = GraphTower(forest, model, CPU)
+    chosen = np.array([4, 29, 4, 0])
+    np.testing.assert_allclose(tower.compute_vectors(chosen), wanted[chosen], atol=1e-4)
+
+
+def test_graph_tower_keeps_its_statistics():
+    forest = sides()
+    model = random_model(vocabulary=Vocabulary.learn([forest]))
+    settings = FinetuningConfig(batch=16, epochs=20, rates=(3e-3,))
+    tower, choice = finetune({"": lambda: GraphTower(forest, model, CPU)}, LEARN, CHECK, compute_mrr, settings)
+    fresh = GraphTower(forest, model, CPU)
+    assert choice.score > 1.5 * reached(fresh, CHECK)
+    assert torch.equal(tower.network.layers[0].norm.mean, fresh.network.layers[0].norm.mean)
+
+
+def test_transformer_tower_learns():
+    forest = sides()
+    trees = TreeSequences(forest, Vocabulary.learn([forest]), 8, CPU)
+
+    def make():
+        torch.manual_seed(0)
+        return TransformerTower(
+            trees,
+            TransformerNetwork(TransformerShape(layers=1, width=32, inner=32, heads=2, longest=8, dimensions=16)),
+            None,
+        )
+
+    settings = FinetuningConfig(batch=16, epochs=10, rates=(3e-3,))
+    _, choice = finetune({"": make}, LEARN, CHECK, compute_mrr, settings)
+    assert choice.score > 2 * reached(make(), CHECK)
+
+
+def test_partner_ranks_count_nearer_vectors_and_ties():
+    left = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
+    right = np.array([[1.0, 0.0], [1.0, 0.2], [1.0, 0.1]])
+    found = compute_partner_ranks(np.concatenate([left, right]).astype(np.float32))
+    assert found.tolist() == [0, 0, 0, 0, 4, 0]
+    both = np.array([[1.0, 0.0]] * 4, np.float32)
+    assert compute_partner_ranks(both).tolist() == [2, 2, 2, 2]  # behind all that are equal to it
+
+
+def test_nan_vectors_rank_last():
+    vectors = np.full((6, 2), np.nan, np.float32)
+    assert compute_partner_ranks(vectors).min() >= 4
+    assert compute_mrr(vectors) < 0.25

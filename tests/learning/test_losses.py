@@ -1,0 +1,123 @@
+"""Losses against their formulas, written as loops."""
+
+# ruff: noqa: E402
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
+
+from eqkin.learning.losses import ContextLoss, InfoNCELoss, TripletLoss, select_heaviest
+from tests.encoder.batches import random
+
+WEIGHTS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 1000), st.floats(0, 3))
+def test_triplet_loss_matches_its_formula(batch, dimensions, seed, margin):
+    anchor, partner, negative = (random(batch, dimensions, seed + i) for i in range(3))
+    rows = zip(anchor.tolist(), partner.tolist(), negative.tolist(), strict=True)
+    losses = [
+        max(0.0, margin - sum(x * y for x, y in zip(a, p, strict=True)) + sum(x * y for x, y in zip(a, n, strict=True)))
+        for a, p, n in rows
+    ]
+    assert float(TripletLoss(margin)(anchor, partner, negative)) == pytest.approx(sum(losses) / batch)
+
+
+def test_triplet_loss_has_margin_1():
+    one = torch.tensor([[1.0, 0.0]])
+    assert float(TripletLoss()(one, one, one)) == 1.0
+    assert float(TripletLoss()(one, 2 * one, one)) == 0.0
+    assert float(TripletLoss()(one, one, 2 * one)) == 2.0
+
+
+def test_triplet_gradient_matches_finite_differences():
+    vectors = [random(5, 3, seed).requires_grad_() for seed in range(3)]
+    assert torch.autograd.gradcheck(TripletLoss(), vectors)
+
+
+def test_triplet_gradient_is_zero_beyond_the_margin():
+    anchor = torch.tensor([[1.0, 0.0]], requires_grad=True)
+    TripletLoss()(anchor, torch.tensor([[3.0, 0.0]]), torch.tensor([[0.0, 3.0]])).backward()
+    assert not anchor.grad.any()
+
+
+def compute_info_nce(left, right, temperature):
+    """Compute the formula with loops."""
+    total = 0.0
+    for i in range(len(left)):
+        cosines = [float(left[i] @ r / left[i].norm() / r.norm()) for r in right]
+        total -= math.log(math.exp(cosines[i] / temperature) / sum(math.exp(c / temperature) for c in cosines))
+    return total / len(left)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.1])
+def test_info_nce_matches_its_formula(temperature):
+    generator = torch.Generator().manual_seed(1)
+    left, right = torch.randn(2, 7, 5, generator=generator, dtype=torch.float64)
+    assert float(InfoNCELoss(temperature)(left, right)) == pytest.approx(
+        compute_info_nce(left, right, temperature), rel=1e-5
+    )
+
+
+def test_info_nce_ignores_lengths():
+    left, right = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(2))
+    assert torch.allclose(InfoNCELoss()(left, right), InfoNCELoss()(5 * left, 0.1 * right), rtol=1e-4)
+
+
+def test_info_nce_is_small_for_matching_pairs_only():
+    vectors = torch.eye(4)
+    assert float(InfoNCELoss()(vectors, vectors)) < 1e-6
+    assert float(InfoNCELoss()(vectors, vectors.roll(1, 0))) == pytest.approx(100, rel=1e-3)
+
+
+def test_info_nce_of_equal_vectors_is_log_n():
+    assert float(InfoNCELoss()(torch.ones(6, 3), torch.ones(6, 3))) == pytest.approx(math.log(6), rel=1e-5)
+
+
+def test_info_nce_gradient_brings_partners_together():
+    generator = torch.Generator().manual_seed(3)
+    left, right = torch.randn(2, 5, 4, generator=generator)
+    left.requires_grad_()
+    before = InfoNCELoss(0.5)(left, right)
+    before.backward()
+    assert float(InfoNCELoss(0.5)((left - left.grad).detach(), right)) < float(before.detach())
+
+
+def unit(*shape: int) -> torch.Tensor:
+    return torch.nn.functional.normalize(torch.randn(*shape), dim=1)
+
+
+def test_context_loss_matches_its_formula():
+    torch.manual_seed(0)
+    anchor, partner = unit(5, 4), unit(5, 4)
+    papers, theirs = [0, 0, 1, 2, 3], [0, 0, 1, 7, 0]
+    expected = 0.0
+    for i in range(5):
+        others = [partner[j] for j in range(5) if j != i and theirs[j] != papers[i]]
+        others += [anchor[j] for j in range(5) if papers[j] != papers[i]]
+        logits = torch.stack([partner[i], *others]) @ anchor[i] / 0.07
+        expected -= logits.log_softmax(0)[0].item() / 5
+    found = ContextLoss()(anchor, partner, torch.tensor(papers), torch.tensor(theirs))
+    assert found.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_context_loss_is_zero_without_negatives():
+    same = torch.zeros(3, dtype=torch.int64)
+    assert ContextLoss()(unit(3, 4), unit(3, 4), same, same).item() == pytest.approx(0, abs=1e-6)
+
+
+@given(st.lists(st.lists(WEIGHTS, max_size=8), max_size=6), st.integers(1, 5))
+def test_select_heaviest_keeps_the_heaviest_entries_in_order(rows, width):
+    offsets = np.cumsum([0, *map(len, rows)])
+    weight = np.array([value for row in rows for value in row], np.float32)
+    table, real = select_heaviest(offsets, weight, width)
+    assert table.shape == real.shape == (len(rows), width)
+    for row, start, numbers, there in zip(rows, offsets, table.tolist(), real.tolist(), strict=False):
+        best = sorted(sorted(range(len(row)), key=lambda i: (-row[i], i))[:width])
+        expected = [start + i for i in best]
+        assert numbers == expected + [expected[0] if expected else 0] * (width - len(best))
+        assert there == [True] * len(best) + [False] * (width - len(best))

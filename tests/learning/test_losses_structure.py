@@ -1,0 +1,81 @@
+"""Term vectors and the structure loss against their formulas."""
+
+# ruff: noqa: E402
+from collections import Counter
+from math import log, sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
+
+from eqkin.formulas.terms import extract_terms
+from eqkin.learning.losses import TERM_COLUMN_BITS, TERM_COLUMNS, StructureLoss, TermTables
+from tests.learning.corpora import FORESTS, some_trees
+from tests.trees.strategies import build
+
+CPU = torch.device("cpu")
+
+
+def vectors(forest, most: int = 10**9) -> np.ndarray:
+    """Compute the vectors of trees by the formula, term by term."""
+    terms = extract_terms(forest)
+    counted = []
+    for start, end in zip(terms.offsets[:-1], terms.offsets[1:], strict=True):
+        counts: Counter[int] = Counter()
+        for code, count in zip(terms.code[start:end].tolist(), terms.count[start:end].tolist(), strict=True):
+            counts[code >> (32 - TERM_COLUMN_BITS)] += count
+        counted.append(counts)
+    trees = Counter(column for counts in counted for column in counts)
+    rows = np.zeros((len(forest), TERM_COLUMNS))
+    for row, counts in zip(rows, counted, strict=True):
+        value = {k: 2 * c / (c + 1) * sqrt(log((1 + len(forest)) / (1 + trees[k])) + 0.1) for k, c in counts.items()}
+        for column in sorted(value, key=lambda k: (-np.float32(value[k]), k))[:most]:
+            row[column] = value[column]
+        row /= max(np.linalg.norm(row), 1e-6)
+    return rows
+
+
+@settings(max_examples=20)
+@given(FORESTS)
+def test_term_vectors_match_their_formula(forest):
+    made = TermTables(forest, CPU).to_dense(torch.arange(len(forest)), torch.float32)
+    np.testing.assert_allclose(made.numpy(), vectors(forest), atol=1e-3)
+
+
+def test_term_tables_keep_the_heaviest_terms_in_any_partition():
+    forest = some_trees(23)
+    made = TermTables(forest, CPU, max_terms=7, part_trees=4).to_dense(torch.arange(23), torch.float32)
+    assert int((made > 0).sum(1).max()) == 7
+    np.testing.assert_allclose(made.norm(dim=1).numpy(), np.ones(23), atol=1e-3)
+    np.testing.assert_allclose(made.numpy(), vectors(forest, 7), atol=1e-3)
+
+
+def test_blank_tree_has_a_zero_term_vector():
+    forest = build([("mspace", "", "", []), ("mi", "", "x", []), ("mi", "", "x", [])])
+    made = TermTables(forest, CPU).to_dense(torch.tensor([0, 1, 2, 1]), torch.float32)
+    np.testing.assert_allclose((made @ made.T).numpy(), [[0] * 4] + [[0, 1, 1, 1]] * 3, atol=2e-3)
+
+
+def test_structure_loss_matches_its_formula():
+    torch.manual_seed(0)
+    found, taught = (torch.nn.functional.normalize(torch.randn(6, n), dim=1) for n in (3, 9))
+    same = torch.eye(6, dtype=torch.bool)
+    same[1, 4] = same[4, 1] = True
+    expected = []
+    for i in range(6):
+        others = [j for j in range(6) if not same[i, j]]
+        p = (taught[others] @ taught[i] / 0.2).softmax(0)
+        q = (found[others] @ found[i] / 0.2).softmax(0)
+        expected.append((p * (p / q).log()).sum().item())
+    assert StructureLoss(0.2)(found, taught, same).item() == pytest.approx(np.mean(expected), rel=1e-4)
+    assert StructureLoss(0.2)(taught, taught, same).item() == pytest.approx(0, abs=1e-6)
+
+
+def test_structure_loss_of_one_paper_is_zero():
+    vector = torch.randn(4, 3, requires_grad=True)
+    loss = StructureLoss(0.1)(vector, torch.randn(4, 5), torch.ones(4, 4, dtype=torch.bool))
+    loss.backward()
+    assert loss.item() == 0
+    assert vector.grad is not None and not vector.grad.any()
