@@ -52,11 +52,12 @@ browser:
 	@if [ "$(CI)" = true ] && ! command -v chromium >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium; } >/dev/null; fi
 
-lint: $(VENV)/.dev ## check style, types and imports between packages
+lint: $(VENV)/.dev ## check style, types and imports between packages, and print the size of each
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
 	$(BIN)/lint-imports --no-cache --no-logo
+	$(BIN)/python tools/sizes.py
 
 # Everything that users import must have a known type for pyright, too; it runs in Node.js, and fetches it if there is none.
 types: $(VENV)/.dev ## check with pyright that the public modules are fully typed
