@@ -12,6 +12,7 @@ import gc
 import os
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,14 @@ COMPILED_MODULES = (
     "eqkin.storage.bits",
     "eqkin.formulas.kernels",
 )
+# What tests need besides the extra `test`: without it, they are left out. Single tests that need more skip themselves.
+NEEDED_BY = {
+    "torch": ("learning", "research", "evaluation", "benchmarks", "encoder"),
+    "ray": ("cluster/ray",),
+    "pymilvus": ("cluster/milvus", "search/test_backends.py"),
+}
+MISSING = [module for module in NEEDED_BY if find_spec(module) is None]
+collect_ignore = [name for module in MISSING for name in NEEDED_BY[module]]
 LONG_FILES = (  # begin first, so that no process waits for another one at the end
     *SHARED_SERVERS,
     "tests/learning/",
@@ -103,6 +112,11 @@ def fast_neighbours() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)
         yield
+
+
+def pytest_report_header():
+    """Say which tests are left out because something is not installed."""
+    return [f"without {module}: no tests in {', '.join(NEEDED_BY[module])}" for module in MISSING]
 
 
 def pytest_configure(config):

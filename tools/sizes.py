@@ -24,7 +24,7 @@ OUTSIDE = ("research benchmarks", "tests")
 
 def main() -> None:
     """Print one line per group of packages."""
-    groups: dict[str, dict[str, int]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["eqkin"][
+    groups: dict[str, int] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["eqkin"][
         "sizes"
     ]
     nodes, words = count_sizes()
