@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput, CorruptData
+from eqkin.formulas.packing import pack_columns, unpack_columns
 from eqkin.storage.arrays import iter_array_file, view_arrays
 
 Array = npt.NDArray[np.integer[Any]]
@@ -97,6 +98,29 @@ class Forest:
         most = int(self.n_children.max(initial=0)) + 1
         n_children = _to_smallest_dtype(self.n_children, most)
         return Forest(tags, attributes, texts, tag, attribute, text, n_children, self.offsets)
+
+    def to_bytes(self) -> bytes:
+        """Return the stored form of this forest; `from_bytes` reads it. Raises `BadInput` for a zero character."""
+        columns = [self.tag, self.attribute, self.text, self.n_children, self.sizes]
+        return pack_columns([self.tags, self.attributes, self.texts], columns)
+
+    @classmethod
+    def from_bytes(cls, packed: bytes) -> Forest:
+        """Return the forest that `to_bytes` stored; raises `CorruptData`."""
+        strings, columns = unpack_columns(packed, 3, 5)
+        tag, attribute, text, n_children, sizes = columns
+        forest = cls(
+            tags=strings[0],
+            attributes=strings[1],
+            texts=strings[2],
+            tag=_to_smallest_dtype(tag, len(strings[0])),
+            attribute=_to_smallest_dtype(attribute, len(strings[1])),
+            text=_to_smallest_dtype(text, len(strings[2])),
+            n_children=_to_smallest_dtype(n_children, int(n_children.max(initial=0)) + 1),
+            offsets=np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
+        )
+        forest.validate()
+        return forest
 
     def validate(self) -> None:
         """Check that the arrays describe trees and stay inside their string lists; raises `CorruptData`."""

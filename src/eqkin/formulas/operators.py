@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.errors import CorruptData
 from eqkin.formulas.hashing import Codes, hash_string
 from eqkin.formulas.kinds import LabelKinds
+from eqkin.formulas.packing import pack_columns, unpack_columns
 
 Integers = npt.NDArray[np.int64]
 # canonical: notation unified; renamed: its variables without names; weak: terms moved, scaled, solved for a variable
@@ -156,6 +158,48 @@ class OperatorForest:
         columns = numbers, join("depth"), join_offsets("offsets"), join("unparsed")
         labels = forests[0].labels if same_labels else list(index)
         return cls(labels, *columns, join("forms"), join_offsets("form_offsets"))
+
+    def to_bytes(self) -> bytes:
+        """Return the stored form of these trees, with only the labels they use; `from_bytes` reads it."""
+        used, label = np.unique(self.label, return_inverse=True)
+        forms = [self.forms[:, column] for column in range(len(FORM_KINDS))]
+        sizes = [np.diff(self.offsets), np.diff(self.form_offsets)]
+        labels = [self.labels[number] for number in used.tolist()]
+        return pack_columns([labels], [label, self.depth, self.unparsed, *sizes, *forms])
+
+    @classmethod
+    def from_bytes(cls, packed: bytes) -> OperatorForest:
+        """Return the trees that `to_bytes` stored; raises `CorruptData`."""
+        (labels,), columns = unpack_columns(packed, 1, 5 + len(FORM_KINDS))
+        label, depth, unparsed, sizes, n_statements = (column.astype(np.int64) for column in columns[:5])
+        forest = cls(
+            labels=labels,
+            label=label,
+            depth=depth,
+            offsets=accumulate(sizes),
+            unparsed=unparsed,
+            forms=np.stack(columns[5:], axis=1),
+            form_offsets=accumulate(n_statements),
+        )
+        forest.validate()
+        return forest
+
+    def validate(self) -> None:
+        """Check that the arrays describe trees; raises `CorruptData`."""
+        nodes = len(self.label)
+        ends = [self.offsets[-1], self.form_offsets[-1], len(self.depth), len(self.form_offsets), len(self.unparsed)]
+        if ends != [nodes, len(self.forms), nodes, len(self.offsets), len(self)]:
+            raise CorruptData("operator trees: arrays differ in length")
+        if (np.diff(self.offsets) < 1).any() or (np.diff(self.form_offsets) < 1).any():
+            raise CorruptData("operator trees: a tree is empty")
+        if nodes and not 0 <= int(self.label.min()) <= int(self.label.max()) < len(self.labels):
+            raise CorruptData("operator trees: a label points past its list")
+        # Depth begins at zero in each tree, and grows by at most one from a node to the next.
+        is_root = np.zeros(nodes, bool)
+        is_root[self.offsets[:-1]] = True
+        steps = np.diff(self.depth, prepend=0)
+        if ((self.depth == 0) != is_root).any() or (steps > 1).any():
+            raise CorruptData("operator trees: depths do not make a tree")
 
     def to_json(self, tree: int) -> Any:
         """Return a tree as nested lists: `["=", "v:E", ["*", "v:m", ["pow", "v:c", "n:2"]]]`."""

@@ -1,0 +1,75 @@
+"""One zstd frame for string lists and integer columns: the stored form of forests.
+
+The frame begins with the sizes of its parts, then come the strings, each ended by a zero byte, then the columns. A
+column is stored as 32-bit numbers in four planes, all lowest bytes first: planes that are zero compress to nothing, so
+that narrower types need no format of their own. The frame carries a checksum of its content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from eqkin.errors import BadInput, CorruptData
+
+Column = npt.NDArray[np.uint32]
+
+_LEVEL = 9
+_MAX_BYTES = 1_000_000_000
+_WORD = np.dtype("<u4")
+_COMPRESSOR_OPTIONS: dict[str, Any] = {"level": _LEVEL, "write_checksum": True, "write_content_size": True}
+
+
+def pack_columns(lists: Sequence[Sequence[str]], columns: Sequence[npt.NDArray[Any]]) -> bytes:
+    """Return string lists and columns of numbers below 2**32 as one compressed frame.
+
+    Raises:
+        BadInput: A string contains a zero character.
+    """
+    parts = []
+    for strings in lists:
+        joined = "".join(f"{text}\0" for text in strings).encode("utf-8", "surrogatepass")
+        if joined.count(b"\0") != len(strings):
+            raise BadInput("a tree cannot be stored: one of its strings contains a zero character")
+        parts.append(joined)
+    sizes = [len(part) for part in parts] + [len(column) for column in columns]
+    for column in columns:
+        words = np.ascontiguousarray(column, _WORD)
+        parts.append(words.view(np.uint8).reshape(-1, _WORD.itemsize).T.tobytes())
+    content = b"".join([np.array(sizes, _WORD).tobytes(), *parts])
+    return zstandard.ZstdCompressor(**_COMPRESSOR_OPTIONS).compress(content)
+
+
+def unpack_columns(packed: bytes, n_lists: int, n_columns: int) -> tuple[list[list[str]], list[Column]]:
+    """Return the string lists and columns of a frame; raises `CorruptData` if it is not what was written."""
+    try:
+        content = _decompress(packed)
+        at = (n_lists + n_columns) * _WORD.itemsize
+        sizes = np.frombuffer(content[:at], _WORD).tolist()
+        lists = []
+        for size in sizes[:n_lists]:
+            strings = content[at : at + size].decode("utf-8", "surrogatepass").split("\0")
+            lists.append(strings[:-1])
+            at += size
+        columns = []
+        for size in sizes[n_lists:]:
+            planes = np.frombuffer(content, np.uint8, size * _WORD.itemsize, at).reshape(_WORD.itemsize, size)
+            columns.append(np.ascontiguousarray(planes.T).view(_WORD).reshape(size).astype(np.uint32))
+            at += size * _WORD.itemsize
+        if at != len(content):
+            raise ValueError("its parts have other sizes")
+        return lists, columns
+    except (zstandard.ZstdError, ValueError, MemoryError) as error:
+        raise CorruptData(f"stored trees are damaged ({error}); run `eqkin verify`") from error
+
+
+def _decompress(packed: bytes) -> bytes:
+    parameters = zstandard.get_frame_parameters(packed)
+    # A damaged header may say that there is no checksum, or a size that would fill the memory.
+    if not parameters.has_checksum or parameters.content_size > _MAX_BYTES:
+        raise ValueError("not a frame that eqkin has written")
+    return zstandard.ZstdDecompressor().decompress(packed, allow_extra_data=False)
