@@ -38,8 +38,7 @@ found[["id", "relation", "latex"]]""",
     print(f"{paper.score:.2f}  {paper.paper.title}")""",
     """## Vectors
 
-`Encoder` has the methods of sentence-transformers; `eqkin.encoder.sklearn.EquationVectorizer` fits into pipelines of
-scikit-learn.""",
+`Encoder` has the methods of sentence-transformers.""",
     """encoder = Encoder.load()
 vectors = encoder.encode([r"a^2 + b^2 = c^2", r"x^2 + y^2 = z^2", r"\\int_0^1 f(x)\\,dx"])
 encoder.similarity(vectors, vectors).round(1)""",

@@ -200,7 +200,6 @@ def list_objects() -> str:
     parts += [f"::: eqkin.{name}\n" for name in classes]
     parts += ["## Errors\n", *(f"::: eqkin.errors.{name}\n{below}" for name in errors)]
     research = [f"eqkin.evaluation.{name}" for name in sorted(eqkin.evaluation.__all__)]
-    research += ["eqkin.encoder.sklearn.EquationVectorizer", "eqkin.encoder.onnx.export_onnx"]
     parts += ["## For research\n", "Import these from their own modules.\n"]
     parts += [f"::: {name}\n{below}" for name in research]
     return "\n".join(parts)

@@ -60,15 +60,3 @@ def test_encoder_encodes_in_batches_and_compares_vectors(capsys):
     assert similarity.shape == (5, 5) and similarity[0].argsort()[-2] == 2
     with pytest.raises(BadInput, match="formula 4,"):
         encoder.encode([*formulas[:4], r"\frac{"], batch_size=2)
-
-
-def test_encoder_is_a_transformer_of_scikit_learn():
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-    from sklearn.neighbors import KNeighborsClassifier
-    from sklearn.pipeline import make_pipeline
-
-    from eqkin.encoder.sklearn import EquationVectorizer
-
-    formulas = ["a+b=c", "x+y=z", r"\int_0^1 f(x)\,dx", r"\int_a^b g(t)\,dt"]
-    model = make_pipeline(EquationVectorizer(), KNeighborsClassifier(1)).fit(formulas, [0, 0, 1, 1])
-    assert model.predict(["u+v=w", r"\int_c^d h(s)\,ds"]).tolist() == [0, 1]
