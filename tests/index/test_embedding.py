@@ -26,7 +26,6 @@ def test_two_processes_compute_the_same_vectors_as_one(
             assert (
                 update_index(library, encoder, executor=executor, settings=IndexSettings(step_trees=40)).embedded > 150
             )
-            assert executor.progress.done >= 4
             index = VectorIndex.open(library, encoder.digest)
             vectors.append(index.get_vectors(index.trees))
     assert np.array_equal(vectors[0], vectors[1])

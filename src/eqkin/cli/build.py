@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -128,7 +128,8 @@ def add(
             question = f"{count_noun(missing, 'paper')} without a source here: fetch LaTeX from arXiv?"
             if missing and fetch is None and not as_json and sys.stdin.isatty() and typer.confirm(question, err=True):
                 report = _add_papers(opened, sources, executor, snapshot, True, formulas)
-            seconds, progress = time.monotonic() - start, replace(executor.progress)
+            seconds = time.monotonic() - start
+            nodes, progress = executor.nodes, executor.describe_progress()
             indexed = _update_unless_busy(opened, executor) if index else None
     summary: dict[str, Any] = {"papers": report.papers, "unchanged": report.unchanged, "failed": dict(report.failed)}
     summary |= {
@@ -139,9 +140,9 @@ def add(
         "without_source": report.without_source,
     }
     summary |= {"seconds": round(seconds, 3)}
-    summary |= {"cluster": asdict(progress)} if progress.nodes else {}
+    summary |= {"nodes": nodes} if nodes else {}
     summary |= {"index": asdict(indexed)} if indexed else {}
-    emit(summary, as_json, lambda: _print_added(report, seconds, progress.describe(), indexed))
+    emit(summary, as_json, lambda: _print_added(report, seconds, progress, indexed))
     if report.problems and not report.papers and not report.unchanged:
         raise typer.Exit(3)
 
@@ -176,9 +177,9 @@ def _add_papers(
             f"{report.papers + report.unchanged:,} papers ({sum(report.failed.values()):,} failed), "
             f"{equations:,} equations ({report.equations['failed']:,} failed), {rate:,.0f}/s"
         )
-        return "; ".join(filter(None, (text, executor.progress.describe())))
+        return "; ".join(filter(None, (text, executor.describe_progress())))
 
-    with ProgressDisplay(executor.progress.describe) as display:
+    with ProgressDisplay(executor.describe_progress) as display:
 
         def show(report: AddReport) -> None:
             display.text = partial(describe, report)
@@ -342,7 +343,7 @@ def update_with_progress(
         def show(stage: str, done: int, total: int) -> None:
             seconds = time.monotonic() - started.setdefault(stage, time.monotonic())
             rate = f", {done / seconds:,.0f}/s" if seconds > 1 else ""
-            cluster = executor.progress.describe() if stage == "embedding" else ""
+            cluster = executor.describe_progress() if stage == "embedding" else ""
             text = f"{_STAGE_NAMES[stage]}: {{done:,}} of {{total:,}}{rate}"
             display.text = f"{text}; {cluster}" if cluster else text
             display.update(done, total)

@@ -10,19 +10,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from eqkin.errors import BadInput, EqkinError
-from eqkin.executor import Executor, WorkerEnvironmentError
+from eqkin.executor import Executor
 from eqkin.formulas.converter import check_address_space, get_converter_identity
 from eqkin.library.files import normalise_source
-from eqkin.library.parsing import PARSER_VERSION, ParsedPaper, is_machine_fault, make_failed_paper, parse_item
+from eqkin.library.parsing import PARSER_VERSION, ParsedPaper, make_failed_paper, parse_item
 from eqkin.library.writer import LibraryWriter
-from eqkin.sources.eprints import Shard
-from eqkin.sources.files import display_path
 from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.paper import Paper, SourceItem, make_failed_item
-from eqkin.sources.readers import open_source, open_source_shards
+from eqkin.sources.readers import open_source
 from eqkin.version import __version__
 
-_BATCH_BYTES = 32_000_000  # of archive members in one task for another machine
 _MAX_PROBLEMS = 200  # listed in a report
 
 
@@ -37,32 +34,11 @@ class PaperTask:
 
 
 @dataclass(frozen=True)
-class ShardTask:
-    """A tar shard that its worker opens itself."""
-
-    shard: Shard
-    source: str
-    known: dict[str, str] = field(default_factory=dict)  # digests that the library has for papers from this shard
-    formulas: str = "rows"
-
-
-@dataclass(frozen=True)
-class SkippedFiles:
-    """Files within a shard that were not read: how many, by reason."""
-
-    reasons: Counter[str]
-
-
-@dataclass(frozen=True)
 class SourceError:
     """A source that could not be read, or not to its end."""
 
     message: str
     reason: str = "damaged source"
-
-
-IngestTask = list[PaperTask] | ShardTask
-IngestEvent = ParsedPaper | SkippedFiles | SourceError
 
 
 @dataclass
@@ -122,19 +98,16 @@ def ingest(
     """
     check_address_space()
     run = _Ingest(writer, executor, metadata, fetch, {normalise_source(source): source for source in sources})
-    for events in executor.map(
-        partial(parse_task, describe_parser()), run.iter_tasks(), on_failure=fail_task, split=run.split_task
-    ):
-        for event in events:
-            run.add(event)
-            if progress:
-                progress(run.report)
+    for parsed in executor.map(partial(parse_task, describe_parser()), run.iter_tasks(), on_failure=fail_task):
+        run.add(parsed)
+        if progress:
+            progress(run.report)
     run.reread_stale()
     return run.report
 
 
-def parse_task(parser: str, task: IngestTask) -> list[IngestEvent]:
-    """Parse a task's papers on a worker. A shard's papers are followed by what was skipped and what ended it.
+def parse_task(parser: str, task: PaperTask) -> ParsedPaper:
+    """Parse a paper on a worker.
 
     Raises:
         BadInput: the worker's parser is not `parser`.
@@ -144,30 +117,7 @@ def parse_task(parser: str, task: IngestTask) -> list[IngestEvent]:
         raise BadInput(
             f"{socket.gethostname()} has {describe_parser()}, this machine {parser}: install the same eqkin on both"
         )
-    if isinstance(task, list):
-        return [_parse_paper_task(paper) for paper in task]
-    skipped: Counter[str] = Counter()
-
-    def skip(what: str, why: str) -> None:
-        skipped[why] += 1
-
-    events: list[IngestEvent] = []
-    end: list[IngestEvent] = []
-    try:
-        for item in task.shard.iter_members(skip):
-            events.append(_parse_paper_task(PaperTask(item, task.known.get(item.key, ""), task.source, task.formulas)))
-    except WorkerEnvironmentError:
-        raise
-    except Exception as error:  # one surprising shard must not stop the others
-        if is_machine_fault(error):
-            raise WorkerEnvironmentError(f"{error} on {socket.gethostname()}") from error
-        if not isinstance(error, EqkinError):
-            end.append(SourceError(f"{display_path(task.shard.path)}: {error!r}", "internal error"))
-        elif task.shard.in_folder:
-            events.append(_parse_paper_task(PaperTask(task.shard.make_failed_item(error), "", task.source)))
-        else:
-            end.append(SourceError(str(error)))
-    return [*events, *([SkippedFiles(skipped)] if skipped else []), *end]
+    return _parse_paper_task(task)
 
 
 def _parse_paper_task(task: PaperTask) -> ParsedPaper:
@@ -182,15 +132,11 @@ def describe_parser() -> str:
     return f"eqkin {__version__}, parser {PARSER_VERSION}, {converter.name} {converter.version} {converter.sha256[:12]}"
 
 
-def fail_task(task: IngestTask, reason: str, message: str) -> list[IngestEvent]:
-    """Return the papers of a task that no worker could parse, as failed ones."""
-    if isinstance(task, ShardTask):  # none of its papers may be called failed
-        path = display_path(task.shard.path)
-        return [SourceError(f"{path}: was not read: {message}; run the command again", reason)]
-    failed = [make_failed_paper(paper.item.key, paper.item.origin, reason, message) for paper in task]
-    for parsed, paper in zip(failed, task, strict=True):
-        parsed.source = paper.source
-    return list(failed)
+def fail_task(task: PaperTask, reason: str, message: str) -> ParsedPaper:
+    """Return a paper that no worker could parse, as a failed one."""
+    parsed = make_failed_paper(task.item.key, task.item.origin, reason, message)
+    parsed.source = task.source
+    return parsed
 
 
 class _Ingest:
@@ -211,44 +157,20 @@ class _Ingest:
         self._writer, self._executor, self._metadata, self._sources = writer, executor, metadata, sources
         self._formulas = writer.read_setting("formulas") or "rows"
         self._fetch = fetch
-        opener = open_source_shards if executor.is_remote else open_source
         self._opened = {
-            name: opener(source, metadata=metadata, fetch=fetch, on_skip=self.report.count_skipped)
+            name: open_source(source, metadata=metadata, fetch=fetch, on_skip=self.report.count_skipped)
             for name, source in sources.items()
         }
         self._stale: dict[str, str] = {}  # papers taken for unchanged that were replaced since, with their source
 
-    def iter_tasks(self) -> Iterator[IngestTask]:
-        """Yield the tasks of all sources, in order. A source that ends in an error goes to the report."""
-        batch: list[PaperTask] = []
-        n_bytes = 0
-        for source, parts in self._opened.items():
-            is_local = self._executor.is_remote and (self._fetch or source.startswith(("arxiv:", "python:", "zotero:")))
+    def iter_tasks(self) -> Iterator[PaperTask]:
+        """Yield the papers of all sources, in order. A source that ends in an error goes to the report."""
+        for source, items in self._opened.items():
             with self._reporting_errors():
-                for part in parts:
-                    if isinstance(part, SourceItem):
-                        item = _preload(part) if is_local else part
-                        batch.append(PaperTask(item, self._writer.find_digest(part.key), source, self._formulas))
-                        n_bytes += part.size
-                        if len(batch) < self._executor.batch_size and n_bytes < _BATCH_BYTES:
-                            continue
-                    if batch:
-                        yield batch
-                        batch, n_bytes = [], 0
-                    if isinstance(part, Shard):
-                        origin = display_path(part.path)
-                        yield ShardTask(part, source, self._writer.find_member_digests(origin), self._formulas)
-        if batch:
-            yield batch
-
-    def split_task(self, task: IngestTask) -> Iterator[IngestTask]:
-        """Yield the papers of a task one by one; a shard is opened here."""
-        if isinstance(task, list):
-            yield from ([paper] for paper in task)
-            return
-        with self._reporting_errors():
-            for item in task.shard.iter_items(self.report.count_skipped):
-                yield [PaperTask(item, self._writer.find_digest(item.key), task.source, self._formulas)]
+                for item in items:
+                    # other machines do not see the files and packages of this one
+                    loaded = _preload(item) if self._executor.is_remote else item
+                    yield PaperTask(loaded, self._writer.find_digest(item.key), source, self._formulas)
 
     @contextmanager
     def _reporting_errors(self) -> Iterator[None]:
@@ -257,16 +179,8 @@ class _Ingest:
         except EqkinError as error:
             self.report.add_source_error(SourceError(str(error)))
 
-    def add(self, event: IngestEvent) -> None:
-        """Write or count what a worker found."""
-        if isinstance(event, SourceError):
-            self.report.add_source_error(event)
-        elif isinstance(event, SkippedFiles):
-            self.report.skipped += event.reasons
-        else:
-            self._add_paper(event)
-
-    def _add_paper(self, parsed: ParsedPaper) -> None:
+    def add(self, parsed: ParsedPaper) -> None:
+        """Write and count what a worker found."""
         known = self._writer.find_digest(parsed.key)
         missing = parsed.paper.missing_source if parsed.paper else ""
         if missing:
@@ -291,7 +205,7 @@ class _Ingest:
                 for item in open_source(self._sources[source], metadata=self._metadata, fetch=self._fetch):
                     if item.key in stale:
                         known = self._writer.find_digest(item.key)
-                        self._add_paper(_parse_paper_task(PaperTask(item, known, source, self._formulas)))
+                        self.add(_parse_paper_task(PaperTask(item, known, source, self._formulas)))
 
 
 def _preload(item: SourceItem) -> SourceItem:

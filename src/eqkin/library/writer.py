@@ -68,7 +68,6 @@ class LibraryWriter:
         self._batch: dict[str, ParsedPaper] = {}
         self._equations = 0  # in the batch
         self._since = time.monotonic()  # the last commit
-        self._has_members_table = False
 
     def __enter__(self) -> LibraryWriter:
         self._lock.__enter__()
@@ -143,18 +142,6 @@ class LibraryWriter:
             return "" if waiting.failure else waiting.digest
         row = self.connection.execute("SELECT digest FROM papers WHERE key = ? AND failure = ''", (key,)).fetchone()
         return str(row[0]) if row else ""
-
-    def find_member_digests(self, archive: str) -> dict[str, str]:
-        """Return the digests of the papers that came from an archive, by key."""
-        if not self._has_members_table:  # one sorted copy instead of a scan per archive
-            self.connection.execute(
-                "CREATE TEMP TABLE members AS SELECT origin, key, digest FROM papers WHERE failure = ''"
-            )
-            self.connection.execute("CREATE INDEX temp.members_by_origin ON members (origin)")
-            self._has_members_table = True
-        first, end = f"{archive}!", f'{archive}"'  # the character after "!"
-        rows = self.connection.execute("SELECT key, digest FROM members WHERE origin >= ? AND origin < ?", (first, end))
-        return {row[0]: row[1] for row in rows}
 
     def add(self, paper: ParsedPaper) -> None:
         """Add or replace a paper; the next `flush` commits it. A failure never replaces a paper that was parsed."""
