@@ -15,7 +15,7 @@ RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wild
 # The tests start hundreds of processes, which start faster from compiled modules.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test pytest bench torture reproduce report docs browser lint types format sbom audit wheel clean again
+.PHONY: help demo test pytest bench golden torture reproduce report docs browser lint types format sbom audit wheel clean again
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -32,6 +32,9 @@ pytest:
 
 bench: $(VENV)/.dev ## measure speed, scale or load: make bench ARGS="search --library DIR"
 	$(RUN) benchmarks $(ARGS)
+
+golden: $(VENV)/.dev ## record answers, or compare two recordings: make golden ARGS="compare before after"
+	$(RUN) benchmarks golden $(ARGS)
 
 torture: $(VENV)/.dev ## kill, cut the power, damage files, feed nonsense: make torture SECONDS=3600
 	$(RUN) benchmarks torture --seconds $(or $(SECONDS),3600) $(ARGS)

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from benchmarks.encode import measure_encode
+from benchmarks.golden import app as golden
 from benchmarks.index import measure_index
 from benchmarks.ingest import measure_ingest
 from benchmarks.load import measure_load
@@ -97,6 +98,7 @@ app.command("load")(measure_load)
 app.command("scale")(measure_scale)
 app.command("grow")(grow)
 app.command("torture")(measure_torture)
+app.add_typer(golden, name="golden")
 
 
 @app.callback()
