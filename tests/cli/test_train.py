@@ -72,7 +72,7 @@ def test_train_prints_its_score_as_json(tmp_path: Path, corpus: Corpus, fast_nei
 def test_train_warns_of_a_corpus_without_words(
     tmp_path: Path, corpus: Corpus, fast_neighbours: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eqkin.plots.draw_training_curves", lambda *_: [])
+    monkeypatch.setattr("eqkin.learning.curves.draw_training_curves", lambda *_: [])
     replace(corpus, words=None).save(tmp_path / "corpus.zst")
     for name, said in (("eqkin", True), ("paper", False)):
         arguments = ["train", str(tmp_path / "corpus.zst"), "--recipe", name, "-o", str(tmp_path / name), *TINY]

@@ -12,18 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.errors import BadInput
 from eqkin.evaluation.measures import (
-    BPREF,
-    MAP,
-    NDCG,
-    P10,
-    compute_mrr,
-    compute_partner_ranks,
+    JUDGED_MEASURES,
     compute_ranking_scores,
     count_correct_triples,
     count_triples,
-    find_hits,
     measure_lists,
     score_nearest_labels,
 )
@@ -72,7 +65,7 @@ def test_measures_equal_those_of_ranx_on_judged_formulas(evaluate, case):
     run = {"t": {name: float(len(judged) - place) for place, name in enumerate(judged)}}
     keys = ["ndcg", "map-l2", "precision@10-l2", "bpref-l2"]
     theirs = evaluate({"t": qrels}, run, keys)
-    ours = {key: values[measure.key][0] for key, measure in zip(keys, (NDCG, MAP, P10, BPREF), strict=True)}
+    ours = {key: values[measure.key][0] for key, measure in zip(keys, JUDGED_MEASURES, strict=True)}
     assert ours == pytest.approx(theirs, abs=1e-9)
 
 
@@ -98,22 +91,8 @@ def test_measures_of_empty_lists_and_topics_without_relevant_formulas_are_0():
 def test_measures_keep_the_order_of_the_list_whatever_the_names_are():
     names = ["z", "a", "10", "9"]
     qrels = {"t": {"z": 3, "a": 0, "10": 0, "9": 0}}
-    assert measure_lists(["t"], [names], qrels, [NDCG])["ndcg"] == [1]
-    assert measure_lists(["t"], [names[::-1]], qrels, [NDCG])["ndcg"] == pytest.approx([1 / np.log2(5)])
-
-
-def test_find_hits_counts_ranks_below_k():
-    assert find_hits(np.array([0, 9, 10, -1]), 10).tolist() == [1, 1, 0, 0]
-    with pytest.raises(BadInput, match="at least 1"):
-        find_hits(np.ones(1), -1)
-
-
-def test_partner_ranks_put_ties_in_front_of_the_partner():
-    vectors = np.array([[1, 0], [0, 1], [1, 0], [1, 1]], np.float32)  # pairs 0-2 and 1-3
-    assert compute_partner_ranks(vectors).tolist() == [0, 0, 0, 2]
-    assert compute_mrr(vectors) == pytest.approx((1 + 1 + 1 + 1 / 3) / 4)
-    same = np.ones((4, 2), np.float32)
-    assert compute_partner_ranks(same).tolist() == [2, 2, 2, 2]
+    assert measure_lists(["t"], [names], qrels, JUDGED_MEASURES[:1])["ndcg"] == [1]
+    assert measure_lists(["t"], [names[::-1]], qrels, JUDGED_MEASURES[:1])["ndcg"] == pytest.approx([1 / np.log2(5)])
 
 
 _sets = st.integers(2, 9).flatmap(
@@ -134,28 +113,18 @@ def test_correct_triples_equal_explicit_count(case):
     similarity = (similarity + similarity.T) / 2
     kinds = int(groups.max()) + 1
     weights = np.array(counts, np.float32)[: 2 * kinds].reshape(2, kinds)
-    total, loose, strict = np.zeros((3, kinds, kinds))
+    total, correct = np.zeros((2, kinds, kinds))
     for i, j in combinations(range(n), 2):
         for k in range(n):
             if labels[i] == labels[j] != labels[k]:
                 total[groups[i], groups[k]] += 1
-                loose[groups[i], groups[k]] += similarity[i, j] >= max(similarity[i, k], similarity[j, k])
-                strict[groups[i], groups[k]] += similarity[i, j] > max(similarity[i, k], similarity[j, k])
+                correct[groups[i], groups[k]] += similarity[i, j] >= max(similarity[i, k], similarity[j, k])
     assert count_triples(groups).tolist() == total.tolist()
-    assert [part.tolist() for part in count_correct_triples(similarity, groups)] == [loose.tolist(), strict.tolist()]
+    assert count_correct_triples(similarity, groups).tolist() == correct.tolist()
     drawn = [np.repeat(np.arange(kinds), row.astype(int)) for row in weights]  # labels, each as often as it was drawn
-    shares = [[counted[np.ix_(row, row)].sum() for counted in (loose, total)] for row in drawn]
+    shares = [[counted[np.ix_(row, row)].sum() for counted in (correct, total)] for row in drawn]
     expected = [right / every if every else np.nan for right, every in shares]
-    assert compute_ranking_scores(loose, total, weights) == pytest.approx(expected, nan_ok=True)
-
-
-def test_correct_triples_do_not_depend_on_block_size():
-    generator = np.random.default_rng(0)
-    groups = generator.integers(3, size=40)
-    similarity = generator.random((40, 40))
-    similarity += similarity.T
-    whole = count_correct_triples(similarity, groups)
-    assert np.array_equal(count_correct_triples(similarity, groups, max_cells=100), whole)
+    assert compute_ranking_scores(correct, total, weights) == pytest.approx(expected, nan_ok=True)
 
 
 def test_nearest_label_ignores_itself_and_shares_ties():

@@ -8,8 +8,8 @@ import torch
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, TrainingFailed
-from eqkin.evaluation.measures import compute_mrr, compute_partner_ranks
 from eqkin.formulas import Vocabulary
+from eqkin.learning.equalities import compute_mrr, compute_partner_ranks
 from eqkin.learning.finetuning import FinetuningConfig, GraphTower, finetune
 from research.equalities import BagTower, TransformerTower
 from research.transformer import TransformerNetwork, TransformerShape, TreeSequences

@@ -63,7 +63,7 @@ def test_ranking_score_is_the_fraction_of_correct_triples():
     assert score.score == pytest.approx(((anchor * partner).sum(1) > (anchor * negative).sum(1)).mean(), abs=0.005)
     assert score.triples == 500
     assert score.papers == 3
-    assert score.interval.low < score.score < score.interval.high
+    assert score.low < score.score < score.high
 
 
 def test_ranking_score_uses_fixed_triples():

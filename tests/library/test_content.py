@@ -11,7 +11,6 @@ from eqkin.formulas.mathml import parse_mathml, to_mathml, to_node
 from eqkin.latex.prose import extract_context
 from eqkin.library.records import export_equations
 from eqkin.library.statistics import compute_statistics, count_characters, parse_subject_area
-from eqkin.plots import draw_library_figures
 from tests.library.conftest import write_article
 
 
@@ -54,17 +53,6 @@ def test_parse_subject_area_returns_the_archive_of_an_arxiv_category() -> None:
         "hep-th",
         "machine-learning",
     ]
-
-
-def test_library_figures_are_written_as_png_and_svg(library: Library, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    drawn = draw_library_figures(
-        compute_statistics(library), count_characters(library).most_common(50), tmp_path / "plots"
-    )
-    assert {path.name for path in drawn} == {
-        f"{name}.{suffix}" for name in ("papers-per-field", "characters", "failures") for suffix in ("png", "svg")
-    }
-    assert all(path.stat().st_size > 2000 for path in drawn)
 
 
 def test_empty_library_has_zero_statistics_and_no_equations(tmp_path: Path) -> None:

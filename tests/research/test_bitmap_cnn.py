@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-
 from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
+
 from eqkin.learning.data import Corpus
 from research.bitmap_cnn import BITMAP_NETWORKS, BitmapData, measure_bitmaps, unpack_tensor
 from research.bitmaps import HEIGHT, WIDTH, pack

@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
+from eqkin.evaluation.equalities import PairSet, split_by_work
+from eqkin.evaluation.finetune import finetune_model
+from eqkin.statistics import Score
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.evaluation.equalities import PairSet, split_by_work
-from eqkin.evaluation.finetune import finetune_model
 from eqkin.formulas import Vocabulary
 from eqkin.learning.finetuning import FinetuningConfig
-from eqkin.statistics import Score
 from tests.encoder.models import random_model
 from tests.evaluation.pairs import corpus_of_equalities
 

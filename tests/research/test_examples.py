@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from eqkin.evaluation.context import ExperimentContext, ResultCache
 
 from eqkin import Encoder, Library
-from eqkin.evaluation.context import ExperimentContext, ResultCache
 from eqkin.index.update import update_index
 from research.examples import run_examples
 

@@ -17,6 +17,7 @@ if find_spec("sklearn") is None:
     pytest.skip("baselines need scikit-learn: pip install 'eqkin[eval]'", allow_module_level=True)
 
 from eqkin.evaluation.context import SMALL_SCALE
+
 from eqkin.evaluation.labelled import read_labelled
 from eqkin.formulas.idf import DocumentFrequencies
 from research.__main__ import main

@@ -11,9 +11,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
+from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE, ExperimentContext, ResultCache
+
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
-from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE, ExperimentContext, ResultCache
 from eqkin.evaluation.formulas import NamedFormulas
 from eqkin.evaluation.labelled import LabelledSet
 from eqkin.formulas import Vocabulary

@@ -1,8 +1,8 @@
 """The paper's figures: copied right, as far as the paper's own sums and words can tell."""
 
 import pytest
-
 from eqkin.evaluation.tables import PAPER
+
 from research.published import (
     ABLATION_ROWS,
     EQUALITIES_ROWS,

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-
-from eqkin.errors import BadInput
 from eqkin.evaluation.context import ExperimentContext, ResultCache
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
 from eqkin.statistics import Score
+
+from eqkin.errors import BadInput
 from research.report import PAGES, RESULTS, fill_tables, list_marked, load_tables, save_result
 
 ROOT = Path(__file__).parents[2]

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
+from eqkin.evaluation.systems.base import System
+from eqkin.statistics import Score
 
 from eqkin import Library
-from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
 from eqkin.evaluation.formulas import FormulaSet, read_formulas
 from eqkin.evaluation.judged import JudgedSet
 from eqkin.evaluation.labelled import LabelledSet
-from eqkin.evaluation.systems.base import System
-from eqkin.statistics import Score
 from research.sets import (
     SetMeasure,
     compute_mean_over_sets,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from eqkin.evaluation.tables import PAPER
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.tables import PAPER
 from research.speed import read_reports, run_speed
 
 REPORT = {

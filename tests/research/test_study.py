@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
+from eqkin.evaluation.systems.base import System
+from eqkin.evaluation.tables import PAPER, ExperimentResult
 
 from eqkin import Library
 from eqkin.errors import BadInput
-from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
 from eqkin.evaluation.formulas import FormulaSet
-from eqkin.evaluation.systems.base import System
-from eqkin.evaluation.tables import PAPER, ExperimentResult
 from research.keywords import StudyQuery, compute_content_digest, read_library_formulas
 from research.published import STUDY_QUERIES, STUDY_ROWS
 from research.study import (

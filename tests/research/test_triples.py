@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.errors import BadInput
 from eqkin.evaluation.systems.networks import embed_forest
+from eqkin.statistics import compute_percentile_interval, draw_bootstrap_weights
+
+from eqkin.errors import BadInput
 from eqkin.formulas import Vocabulary
 from eqkin.learning.config import (
     CONTEXT_KINDS,
@@ -24,7 +26,6 @@ from eqkin.learning.config import (
 from eqkin.learning.run import HeldOutEvaluator
 from eqkin.learning.sampling import TripletSampler
 from eqkin.learning.torch_network import SumNetwork
-from eqkin.statistics import compute_percentile_interval, draw_bootstrap_weights
 from research.triples import (
     TRIPLE_SEED,
     FieldSampler,

@@ -4,13 +4,13 @@ from itertools import product
 
 import numpy as np
 import pytest
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
+from eqkin.evaluation.systems.networks import EngineSystem
 
 from eqkin.encoder.encoder import Encoder
-from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
 from eqkin.evaluation.formulas import NamedFormulas
 from eqkin.evaluation.judged import JudgedSet
 from eqkin.evaluation.labelled import LabelledSet
-from eqkin.evaluation.systems.networks import EngineSystem
 from eqkin.search.features import WEIGHTS
 from research.sets import run_sets
 from research.weights import ComparedSet, choose_weights, compare_set, make_weights_table, measure_topic

@@ -23,32 +23,21 @@ from eqkin.errors import strip_control_chars
 def stats(
     library: LibraryFolder,
     as_json: AsJson = False,
-    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Also draw figures into this folder.")] = None,
 ) -> None:
     """Show what is in a library: papers, equations by outcome, reasons of failure, subject areas.
-
-    `--figures` draws papers per subject area, the 50 most frequent characters, and the reasons of failure, as PNG and
-    SVG.
 
     **Examples**
 
         eqkin stats
 
         eqkin stats --library my-papers --json
-
-        eqkin stats --figures plots/
     """
-    from eqkin.library.statistics import compute_statistics, count_characters
+    from eqkin.library.statistics import compute_statistics
 
     with eqkin.Library.open(library) as opened:
         numbers = compute_statistics(opened) | {"index": get_index_sizes(library)}
         numbers["equations"]["unparsed"] = get_unparsed_count(library)
         emit(numbers, as_json, lambda: print_statistics(numbers))
-        if figures:
-            from eqkin.plots import draw_library_figures
-
-            for path in draw_library_figures(numbers, count_characters(opened).most_common(50), figures):
-                typer.echo(f"drawn: {path}", err=True)
 
 
 def print_statistics(numbers: dict[str, Any]) -> None:
@@ -177,8 +166,8 @@ def export(
         if citations:
             records = ({"paper": paper, "cites": cited} for paper, cited in list_citations(opened))
         elif equalities:
-            from eqkin.evaluation.equalities import export_pairs
             from eqkin.learning.data import Corpus
+            from eqkin.learning.equalities import export_pairs
 
             records = export_pairs(Corpus.from_library(opened))
         lines = (orjson.dumps(record) + b"\n" for record in records)

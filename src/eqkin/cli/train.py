@@ -200,7 +200,7 @@ def describe_progress(progress: TrainingProgress) -> str:
 
 def _draw_curves(folder: Path) -> bool:
     from eqkin.learning.checkpoint import METRICS_FILE, read_metrics
-    from eqkin.plots import draw_training_curves
+    from eqkin.learning.curves import draw_training_curves
 
     try:
         draw_training_curves(read_metrics(folder / METRICS_FILE), folder)
@@ -215,7 +215,7 @@ def _print_outcome(outcome: TrainingResult, folder: Path, as_json: bool, *, draw
     result: dict[str, Any] = {"finished": outcome.finished, "step": outcome.step}
     result |= {"model": str(outcome.model) if outcome.model else None, "ranking": None}
     if score:
-        interval = {"score": score.score, "low": score.interval.low, "high": score.interval.high}
+        interval = {"score": score.score, "low": score.low, "high": score.high}
         result["ranking"] = interval | {"triples": score.triples, "papers": score.papers}
 
     def render() -> None:
@@ -251,8 +251,8 @@ def finetune(
     """Train a network to find the other side of an equality, on the equalities of a library (InfoNCE).
 
     Equations are split at their relation signs into sides of similar size. Most pairs are trained on, some choose
-    learning rate and epochs, the rest is for testing: how often the other side is found, before and after, with
-    intervals over works. The folder works with `eqkin rank --model`, `eqkin evaluate` and `eqkin.Encoder.load`.
+    learning rate and epochs, the rest is for testing: how often the other side is found, before and after. The folder
+    works with `eqkin rank --model`, `eqkin evaluate` and `eqkin.Encoder.load`.
 
     **Examples**
 
@@ -266,8 +266,7 @@ def finetune(
     require_single_process("finetuning")
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file, but the network needs a folder: choose another name")
-    from eqkin.evaluation.finetune import finetune_model
-    from eqkin.evaluation.tables import format_score
+    from eqkin.learning.equalities import finetune_model
     from eqkin.learning.finetuning import FinetuningConfig
 
     with open_progress(as_json) as log:
@@ -278,9 +277,8 @@ def finetune(
 
     def render() -> None:
         typer.echo(f"finetuned on {found.learned:,} pairs, tested on {found.tested:,} others:")
-        for key, score in found.before.items():
-            before, after = format_score(score, "share"), format_score(found.after[key], "share")
-            typer.echo(f"  R@{key[1:]:4} {before} before, {after} after")
+        for key, before in found.before.items():
+            typer.echo(f"  R@{key[1:]:4} {before:.3f} before, {found.after[key]:.3f} after")
         typer.echo(f"the network is in {found.model}")
 
     emit(asdict(found) | {"model": str(found.model), "choice": found.choice.to_dict()}, as_json, render)

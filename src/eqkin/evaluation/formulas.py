@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ import orjson
 
 from eqkin.errors import BadInput
 from eqkin.formulas import Forest, ForestBuilder
-from eqkin.formulas.forest import to_bytes
 from eqkin.formulas.mathml import Node, to_forest
 from eqkin.search.query import FormulaReader
 
@@ -34,14 +32,17 @@ class FormulaSet:
     """Formulas as trees, and as LaTeX if it is known."""
 
     forest: Forest
-    latex: Sequence[str] | None = None  # one for each tree
+    # One for each tree.
+    latex: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.forest)
 
     def select(self, indices: npt.NDArray[np.int64]) -> FormulaSet:
         """Return some of the formulas, in the given order."""
-        latex = None if self.latex is None else [self.latex[index] for index in indices.tolist()]
+        latex = None
+        if self.latex is not None:
+            latex = [self.latex[index] for index in indices.tolist()]
         return FormulaSet(self.forest.select(indices), latex)
 
 
@@ -51,7 +52,8 @@ class NamedFormulas:
 
     names: Sequence[str]
     formulas: FormulaSet
-    problems: dict[str, str] = field(default_factory=dict)  # why a formula cannot be read, by its name
+    # Why a formula cannot be read, by its name.
+    problems: dict[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -61,22 +63,21 @@ class NamedFormulas:
         """Mask of the formulas that could be read."""
         return np.array([name not in self.problems for name in self.names], bool)
 
-    @cached_property
-    def digest(self) -> str:
-        """Digest of names, LaTeX and trees."""
-        content = [list(self.names), list(self.formulas.latex or ()), sorted(self.problems)]
-        return hashlib.sha256(orjson.dumps(content) + to_bytes(self.formulas.forest.canonicalise())).hexdigest()[:16]
 
-
-def read_formulas(table: Iterable[tuple[str, str]], reader: FormulaReader | None = None) -> NamedFormulas:
+def read_formulas(table: Iterable[tuple[str, str]]) -> NamedFormulas:
     """Read named LaTeX or MathML formulas, each by itself, as the search reads a query."""
-    rows, problems, builder = list(table), dict[str, str](), ForestBuilder()
-    reader = reader or FormulaReader()
+    rows = list(table)
+    problems: dict[str, str] = {}
+    builder = ForestBuilder()
     empty = to_forest(Node("mrow"))
-    for (name, _), read in zip(rows, reader.iter_formulas((t for _, t in rows), wildcards=False), strict=True):
+    found = FormulaReader().iter_formulas((latex for _, latex in rows), wildcards=False)
+    for (name, _), read in zip(rows, found, strict=True):
+        # A text instead of a formula says what is wrong with it.
         if isinstance(read, str):
             problems[name] = read
-        builder.add_forest(empty if isinstance(read, str) else read.forest)
+            builder.add_forest(empty)
+        else:
+            builder.add_forest(read.forest)
     formulas = FormulaSet(builder.build(), [latex for _, latex in rows])
     return NamedFormulas([name for name, _ in rows], formulas, problems)
 
@@ -97,12 +98,11 @@ def make_name(label: str) -> str:
 
 
 def import_optional(module: str) -> ModuleType:
-    """Import a library of the extras "eval" or "train"; raises `BadInput` if it is missing."""
+    """Import a library of the extra "eval"; raises `BadInput` if it is missing."""
     try:
         return import_module(module)
     except ImportError as error:
-        extra = "train" if module == "torch" else "eval"
-        raise BadInput(f"{module} is not installed ({error}); `pip install 'eqkin[{extra}]'`") from error
+        raise BadInput(f"{module} is not installed ({error}); `pip install 'eqkin[eval]'`") from error
 
 
 def normalize_rows(vectors: Matrix) -> Matrix:
@@ -110,12 +110,12 @@ def normalize_rows(vectors: Matrix) -> Matrix:
     if isinstance(vectors, np.ndarray):
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    from sklearn.preprocessing import normalize
-
-    return normalize(vectors).astype(np.float32)
+    return import_optional("sklearn.preprocessing").normalize(vectors).astype(np.float32)
 
 
 def compute_products(left: Matrix, right: Matrix) -> Float32s:
     """Compute all inner products of two sets of rows, (left, right)."""
-    result = left @ right.T
-    return np.asarray(result if isinstance(result, np.ndarray) else result.toarray(), np.float32)
+    products = left @ right.T
+    if not isinstance(products, np.ndarray):
+        products = products.toarray()
+    return np.asarray(products, np.float32)

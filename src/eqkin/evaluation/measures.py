@@ -1,26 +1,22 @@
-r"""Measures of rankings: judged lists by ir-measures, agreement with labels, and ranks of partners.
+r"""Measures of rankings: judged lists by ir-measures, and how well similarities agree with labels.
 
 Judged lists. nDCG', MAP' and P'@10 are the measures that ARQMath reports. The prime means that unjudged formulas are
 dropped from the list first (Sakai and Kando 2008), so that a system is not punished for formulas that were never
 judged. Grades of `MIN_RELEVANT_GRADE` and above count as relevant; the gain of nDCG is the grade itself. Where every
 relevant formula is known, as with named laws, all others count as not relevant: MRR, MAP and hit@k have no prime.
 
-Labels. Ranking of labelled equations (paper, section 6): how often two equations of one label are more similar than
-either is to a third of another label,
+Ranking of labelled equations (paper, section 6): how often two equations of one label are more similar than either is
+to a third of another label,
 
 $$ \mathrm{ranking} = \frac{\sum [\, s_{ij} \ge \max(s_{ik}, s_{jk}) \,]}{\sum 1}
    \quad \text{over } i < j \text{ of one label, } k \text{ of another.} $$
 
-Triples are counted per label of the pair and label of the third. With C the correct and T all triples, a bootstrap
-that draws label a w_a times has the score $w^T C w / w^T T w$, so every triple is compared only once. A tie counts as
-correct; a constant similarity would then be perfect, so there is also a strict count, in which a tie is wrong.
+Triples are counted by the label of the pair and the label of the third. With C the correct and T all triples, a
+bootstrap that draws label a w_a times has the score $w^T C w / w^T T w$, so every triple is compared only once.
 
-Leave-one-out 1-NN accuracy: how often the most similar other equation has the same label,
-
-$$ \mathrm{accuracy} = \frac{1}{|Q|} \sum_{i \in Q} [\, \text{label}(\arg\max_{j \ne i} s_{ij}) = \text{label}(i) \,] $$
-
-Queries Q are the equations whose label has another member; the others are only distractors. If several equations are
-equally near, the share of them with the right label counts, so the order of the file does not matter.
+Leave-one-out 1-NN accuracy: how often the most similar other equation has the same label. Queries are the equations
+whose label has another member; the others are only distractors. If several equations are equally near, the share of
+them with the right label counts, so the order of the file does not matter.
 """
 
 from __future__ import annotations
@@ -32,35 +28,37 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.errors import BadInput
-from eqkin.evaluation.formulas import Float32s, compute_products, import_optional, normalize_rows
+from eqkin.evaluation.formulas import import_optional
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Integers: TypeAlias = npt.NDArray[np.int64]
-Counts: TypeAlias = npt.NDArray[np.float64]  # (labels, labels): label of the pair, label of the third
-Qrels: TypeAlias = Mapping[str, Mapping[str, int]]  # grade by topic and formula
+# (labels, labels): label of the pair, label of the third.
+Counts: TypeAlias = npt.NDArray[np.float64]
+# Grade by topic and formula.
+Qrels: TypeAlias = Mapping[str, Mapping[str, int]]
 
-MIN_RELEVANT_GRADE = 2  # ARQMath: 2 and 3 of 0 to 3
-_MAX_CELLS = 8_000_000  # of tables in memory at once
-_QUERY_BATCH = 1_024
-_TIE_DECIMALS = 6  # of similarities; smaller differences are ties, whatever the order of a machine's additions
+# ARQMath grades from 0 to 3 and calls 2 and 3 relevant.
+MIN_RELEVANT_GRADE = 2
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure of a ranked list, by its name in ir-measures; larger is better."""
+    """A measure of a ranked list; larger is better."""
 
-    key: str  # for columns and files: letters, digits and hyphens
+    # For columns and files: letters, digits and hyphens.
+    key: str
     title: str
-    name: str  # for `ir_measures.parse_measure`
+    # For `ir_measures.parse_measure`.
+    name: str
 
 
 _REL = f"rel={MIN_RELEVANT_GRADE}"
-NDCG = Measure("ndcg", "nDCG'", "nDCG(judged_only=True)")
-MAP = Measure("map", "MAP'", f"AP({_REL},judged_only=True)")
-P10 = Measure("p10", "P'@10", f"P({_REL},judged_only=True)@10")
-BPREF = Measure("bpref", "bpref", f"Bpref({_REL})")
-JUDGED_MEASURES = (NDCG, MAP, P10, BPREF)
+JUDGED_MEASURES = (
+    Measure("ndcg", "nDCG'", "nDCG(judged_only=True)"),
+    Measure("map", "MAP'", f"AP({_REL},judged_only=True)"),
+    Measure("p10", "P'@10", f"P({_REL},judged_only=True)@10"),
+    Measure("bpref", "bpref", f"Bpref({_REL})"),
+)
 COMPLETE_MEASURES = (
     Measure("mrr", "MRR", f"RR({_REL})"),
     Measure("map", "MAP", f"AP({_REL})"),
@@ -84,16 +82,16 @@ def measure_lists(
         A number in [0, 1] for each topic; 0 for an empty list and for a topic without a relevant formula.
     """
     ir_measures = import_optional("ir_measures")
-    parsed = {ir_measures.parse_measure(measure.name): measure.key for measure in measures}
-    # -place as the score: the order given is the order measured, whatever the names of the formulas are
+    keys = {ir_measures.parse_measure(measure.name): measure.key for measure in measures}
+    # The score is the place with a minus sign: ir-measures would sort equal scores by name.
     run = {
         topic: {name: -float(place) for place, name in enumerate(names)}
         for topic, names in zip(topics, lists, strict=True)
     }
     judged = {topic: dict(qrels[topic]) for topic in topics}
     values = {measure.key: dict.fromkeys(topics, 0.0) for measure in measures}
-    for metric in ir_measures.iter_calc(list(parsed), judged, run):
-        values[parsed[metric.measure]][metric.query_id] = float(metric.value)
+    for metric in ir_measures.iter_calc(list(keys), judged, run):
+        values[keys[metric.measure]][metric.query_id] = float(metric.value)
     return {key: list(by_topic.values()) for key, by_topic in values.items()}
 
 
@@ -103,30 +101,26 @@ def count_triples(groups: Integers) -> Counts:
     return np.outer(sizes * (sizes - 1) / 2, sizes) * (1 - np.eye(len(sizes)))
 
 
-def count_correct_triples(similarity: Floats, groups: Integers, max_cells: int = _MAX_CELLS) -> tuple[Counts, Counts]:
-    """Count the triples that are ranked correctly: first with ties as correct, then with ties as wrong.
+def count_correct_triples(similarity: Floats, groups: Integers) -> Counts:
+    """Count the triples that are ranked correctly; a tie is correct.
 
     Args:
         similarity: (n, n) symmetric; the diagonal is ignored.
         groups: (n,) the number of each equation's label, from 0 on.
-        max_cells: Size of the tables in memory at once.
     """
     labels = int(groups.max(initial=-1)) + 1
-    loose, strict = np.zeros((labels, labels)), np.zeros((labels, labels))
+    counts = np.zeros((labels, labels))
     for group in np.flatnonzero(np.bincount(groups) > 1).tolist():
-        members, others = np.flatnonzero(groups == group), np.flatnonzero(groups != group)
-        within, across = similarity[np.ix_(members, members)], similarity[np.ix_(members, others)]
-        correct, ties = np.zeros(len(others)), np.zeros(len(others))
-        block = max(1, max_cells // max(1, len(others)))
+        members = np.flatnonzero(groups == group)
+        others = np.flatnonzero(groups != group)
+        within = similarity[np.ix_(members, members)]
+        across = similarity[np.ix_(members, others)]
+        correct = np.zeros(len(others))
         for first in range(len(members) - 1):
-            for start in range(first + 1, len(members), block):
-                seconds = slice(start, start + block)
-                pair, highest = within[first, seconds, None], np.maximum(across[first], across[seconds])
-                correct += (pair >= highest).sum(axis=0)
-                ties += (pair == highest).sum(axis=0)
-        loose[group] = np.bincount(groups[others], correct, labels)
-        strict[group] = np.bincount(groups[others], correct - ties, labels)
-    return loose, strict
+            nearest = np.maximum(across[first], across[first + 1 :])
+            correct += (within[first, first + 1 :, None] >= nearest).sum(axis=0)
+        counts[group] = np.bincount(groups[others], correct, labels)
+    return counts
 
 
 def compute_ranking_scores(correct: Counts, total: Counts, weights: Floats) -> npt.NDArray[np.float64]:
@@ -150,41 +144,3 @@ def score_nearest_labels(similarity: Floats, groups: Integers) -> npt.NDArray[np
         row[query] = -np.inf
         scores[query] = np.mean(groups[row == row.max()] == groups[query])
     return scores
-
-
-def compute_partner_ranks(vectors: Float32s) -> Integers:
-    """Rank each formula's partner among all other formulas by cosine; the first rank is 0.
-
-    A partner that ties with other formulas is ranked behind them, and so is one whose cosine is NaN.
-
-    Args:
-        vectors: Vectors of n left sides, then of the right sides in the same order.
-    """
-    unit = normalize_rows(vectors)
-    count = len(vectors)
-    ranks = np.empty(count, np.int64)
-    for first in range(0, count, _QUERY_BATCH):
-        query = np.arange(first, min(first + _QUERY_BATCH, count))
-        row = np.arange(len(query))
-        similarity = np.round(compute_products(unit[first : first + len(query)], unit), _TIE_DECIMALS)
-        partner = similarity[row, (query + count // 2) % count]
-        similarity[row, query] = -np.inf
-        ranks[query] = (~(similarity < partner[:, None])).sum(axis=1) - 1  # without the partner itself
-    return ranks
-
-
-def compute_mrr(vectors: Float32s) -> float:
-    """Compute the mean reciprocal rank of all partners."""
-    return float(np.mean(1 / (compute_partner_ranks(vectors) + 1)))
-
-
-def find_hits(ranks: npt.NDArray[np.integer[Any]], k: int) -> npt.NDArray[np.float64]:
-    """Compute R@k of queries with one right answer: 1 if it is among the first `k`, else 0.
-
-    Args:
-        ranks: The rank of each query's answer, from 0 on; negative if it is not in the list.
-        k: Depth of the list, at least 1.
-    """
-    if k < 1:
-        raise BadInput(f"k must be at least 1, got {k}")
-    return ((ranks >= 0) & (ranks < k)).astype(np.float64)

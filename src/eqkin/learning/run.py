@@ -31,10 +31,10 @@ from eqkin.learning.data import Corpus
 from eqkin.learning.distributed import SINGLE_PROCESS, ProcessGroup
 from eqkin.learning.notations import add_related
 from eqkin.learning.objective import build_training_data
+from eqkin.learning.ranking import DELTA, RankingScore, score_ranking
 from eqkin.learning.sampling import TripletSampler
 from eqkin.learning.torch_network import TreeNetwork
 from eqkin.learning.trainer import RecipeTrainer, TrainingProgress
-from eqkin.statistics import DELTA, RankingScore, score_ranking
 
 MODEL_FOLDER = "model"
 
@@ -178,10 +178,10 @@ class TrainingRun:
     def _evaluate(self, evaluator: HeldOutEvaluator, trainer: RecipeTrainer, triples: int) -> RankingScore:
         """Compute the ranking score on held-out papers and write a record of it."""
         ranking = evaluator.score(trainer.network, triples)
-        interval, metrics = ranking.interval, trainer.metrics
+        metrics = trainer.metrics
         record = {
             "step": trainer.step, "triplets": trainer.step * self.recipe.batch,
-            "ranking": interval.value, "low": interval.low, "high": interval.high, "triples": triples,
+            "ranking": ranking.score, "low": ranking.low, "high": ranking.high, "triples": triples,
         }  # fmt: skip
         key = (trainer.step, triples)
         if metrics is not None and key not in ((r["step"], r.get("triples")) for r in read_metrics(metrics.path)):
@@ -202,7 +202,7 @@ class TrainingRun:
             "seconds": round(trainer.seconds, 1),
             "losses": trainer.last_losses,
             "held_out_ranking": {
-                "score": ranking.score, "low": ranking.interval.low, "high": ranking.interval.high,
+                "score": ranking.score, "low": ranking.low, "high": ranking.high,
                 "triples": ranking.triples, "papers": ranking.papers, "colours": ranking.colours,
                 "delta": DELTA,
             },

@@ -30,8 +30,8 @@ from eqkin.learning.config import LoggingConfig, OptimizerConfig, Recipe
 from eqkin.learning.distributed import SINGLE_PROCESS, ProcessGroup, count_nodes_per_process
 from eqkin.learning.objective import Objective, TrainingData, build_objective
 from eqkin.learning.randomness import make_step_column
+from eqkin.learning.ranking import RankingScore
 from eqkin.learning.torch_network import TreeNetwork
-from eqkin.statistics import RankingScore
 
 STEPS_AHEAD = 50  # steps between two reads of the losses, each of which waits for the device
 _GPU_STEPS_AHEAD = 256  # the same for batches of triplets, which are drawn as many steps ahead

@@ -9,8 +9,6 @@ import re
 
 import orjson
 import pytest
-from rich.console import Console
-
 from eqkin.evaluation.tables import (
     PAPER,
     ExperimentResult,
@@ -25,6 +23,7 @@ from eqkin.evaluation.tables import (
     to_markdown,
     to_rich,
 )
+from rich.console import Console
 
 EVIL = (
     "<script>alert(1)</script><img src=https://example.org/x.png onerror=alert(2)> & _x_ 100% \\evil{ $a^b$ #1 ~ | `c`"

@@ -1,13 +1,13 @@
-"""eqkin's engine as a system: the ranking of search and of `eqkin rank`, whatever the collection's size."""
+"""Systems to compare: the ranking of search, networks, and TF-IDF."""
 
 import numpy as np
 import pytest
 
 from eqkin.encoder.encoder import Encoder
+from eqkin.errors import BadInput
 from eqkin.evaluation.formulas import FormulaSet, normalize_rows
-from eqkin.evaluation.systems.networks import EngineSystem
-from eqkin.evaluation.systems.registry import make_systems
-from eqkin.search import features, rerank
+from eqkin.evaluation.systems import EngineSystem, TfIdfLatex, make_systems
+from eqkin.search import rerank
 from eqkin.search.features import compute_relevance, extract_features
 from tests.evaluation.formulas import formulas
 
@@ -21,7 +21,7 @@ def some():
 
 @pytest.fixture(scope="module")
 def engine():
-    return EngineSystem(device="cpu")
+    return EngineSystem()
 
 
 def test_engine_system_ranks_as_the_engine(engine, some):
@@ -53,12 +53,18 @@ def test_engine_system_does_not_depend_on_block_size(engine, some, monkeypatch):
     np.testing.assert_allclose(engine.rank(asked, some), whole, atol=1e-6)
 
 
-def test_engine_system_digest_depends_on_network_and_weights(engine, monkeypatch):
-    assert engine.settings == {}
-    assert engine.tuned_on == make_systems(["eqkin-vector"])[0].tuned_on
-    paper = EngineSystem(folder="paper", device="cpu")
-    monkeypatch.setattr(features, "WEIGHTS", features.WEIGHTS | {"form": 0.7})
-    other = EngineSystem(device="cpu")
-    monkeypatch.setattr(features, "SAME_STATEMENT", 0.25)
-    same = EngineSystem(device="cpu")
-    assert len({one.learned_from for one in (engine, paper, other, same)}) == 4
+def test_tfidf_compares_ngrams_of_latex_tokens(some):
+    found = TfIdfLatex().rank(formulas(r"u^{2} + v^2"), some)
+    assert found.shape == (1, len(some))
+    assert found[0].argmax() in (0, 1, 5)
+    same = TfIdfLatex().rank(some, some)
+    np.testing.assert_allclose(np.diag(same), 1, atol=1e-6)
+
+
+def test_systems_are_made_by_name_or_folder(tmp_path):
+    Encoder.load().model.save(tmp_path / "mine" / "model")
+    names = [system.name for system in make_systems(["eqkin", "tfidf-latex", tmp_path / "mine"])]
+    assert names == ["eqkin", "tfidf-latex", "mine"]
+    for wrong in (["nothing"], ["paper", "paper"]):
+        with pytest.raises(BadInput):
+            make_systems(wrong)

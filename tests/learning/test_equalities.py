@@ -1,11 +1,11 @@
 """Pairs of sides: where lines, statements and sides begin and end, what is left out, and that none comes up twice."""
 
+import numpy as np
 import pytest
 
-from eqkin.evaluation.equalities import PAIR_SIGNS, NeighbouringSides, extract_subforest
 from eqkin.formulas import ForestBuilder
 from eqkin.formulas.mathml import parse_mathml, to_forest, to_node
-from tests.trees.strategies import build
+from eqkin.learning.equalities import PAIR_SIGNS, compute_mrr, compute_partner_ranks, find_pairs
 
 
 def forest(*formulas):
@@ -52,7 +52,7 @@ def written(tree, index):
 
 def pairs(formula, name="relations"):
     """What is found in one formula."""
-    found = NeighbouringSides.read(forest(formula)).select_pairs(PAIR_SIGNS[name])
+    found = find_pairs(forest(formula), PAIR_SIGNS[name])
     found.forest.validate()
     return [(written(found.forest, i), written(found.forest, len(found) + i)) for i in range(len(found))]
 
@@ -131,53 +131,39 @@ def test_rows_of_a_table_are_lines():
     assert pairs(table("a+b+c&=&d+e+f")) == [("a+b+c", "d+e+f")]  # as eqnarray has it
 
 
-def test_row_that_begins_with_a_sign_continues_the_line_above():
-    assert pairs(table("F&~=a+b+c", "&~=d+e+f")) == [("a+b+c", "d+e+f")]
-    assert pairs(table("a+b+c&~=d+e+f", "&~=g+h+i")) == [("a+b+c", "d+e+f")]
-
-
-def test_side_continued_in_the_next_row_is_left_out():
-    assert pairs(table("a+b+c&~=d+e+f", "&~+g", "&~=1+2+3", "&~=4+5+6")) == [("1+2+3", "4+5+6")]
-    assert pairs(table("a+b+c=d+e+f", "+g")) == []  # as multline has it
-    assert pairs(table("a+b+c&~=d+e+f", "&g+h")) == []
-
-
 def test_empty_first_column_is_ignored():
     assert len(pairs(table("&a+b+c=d+e+f", "&1+2+3=4+5+6"))) == 2
 
 
-def test_nested_tables_are_read():
-    assert pairs(f"<mtable><mtr><mtd><mstyle>{table('a+b+c&~=d+e+f')}</mstyle></mtd></mtr></mtable>") == [
-        ("a+b+c", "d+e+f")
-    ]
-
-
 def test_no_side_occurs_twice():
     lines = ["a+b+c=d+e+f", "a+b+c=d+e+f", "d+e+f=1+2+3", "4+5+6=a+b+c", "x+y+z=u+v+w"]
-    found = NeighbouringSides.read(forest(*map(line, lines))).select_pairs(PAIR_SIGNS["equalities"])
+    found = find_pairs(forest(*map(line, lines)), "=")
     assert found.origin.tolist() == [0, 4]
     assert [written(found.forest, tree) for tree in range(4)] == ["a+b+c", "x+y+z", "d+e+f", "u+v+w"]
 
 
 def test_sides_keep_their_structure():
     formula = f"<mrow><mfrac>{line('a+b')}{line('c+d')}</mfrac><mo>=</mo>{row('x+y(z)+1')}</mrow>"
-    found = NeighbouringSides.read(forest(formula)).select_pairs(PAIR_SIGNS["equalities"])
+    found = find_pairs(forest(formula), "=")
     left, right = to_node(found.forest, 0), to_node(found.forest, 1)
     assert (left.tag, [child.tag for child in left.children]) == ("mfrac", ["mrow", "mrow"])
     assert (right.tag, len(right.children)) == ("mrow", 8)
 
 
-def test_extract_subforest_copies_subtrees():
-    leaf = ("mi", "", "x", [])
-    tree = ("mrow", "", "", [("mfrac", "", "", [leaf, ("mrow", "", "", [leaf, leaf])]), ("mo", "", "+", []), leaf])
-    made = extract_subforest(build([leaf, tree]), [[2], [3, 4], [0], [2, 3]])
-    made.validate()
-    assert made.sizes.tolist() == [5, 3, 1, 7]
-    assert [to_node(made, 0).tag, to_node(made, 1).tag, to_node(made, 2).tag] == ["mfrac", "mrow", "mi"]
-    assert [child.tag for child in to_node(made, 3).children] == ["mfrac", "mo"]
-
-
 def test_formula_without_signs_has_no_pairs():
-    found = NeighbouringSides.read(forest(line("a+b+c"))).select_pairs(PAIR_SIGNS["equalities"])
+    found = find_pairs(forest(line("a+b+c")), "=")
     assert len(found) == 0
     assert len(found.forest) == 0
+
+
+def test_row_that_begins_with_an_operator_has_no_first_side():
+    assert pairs(table("F&~=a+b+c", "&~=d+e+f")) == []
+    assert pairs(table("a+b+c&~=d+e+f", "&~=g+h+i")) == [("a+b+c", "d+e+f")]
+    assert pairs(table("x=a+b+c+", "+g+h+i=1+2+3")) == []
+
+
+def test_partner_ranks_put_ties_in_front_of_the_partner():
+    vectors = np.array([[1, 0], [0, 1], [1, 0], [1, 1]], np.float32)  # pairs 0-2 and 1-3
+    assert compute_partner_ranks(vectors).tolist() == [0, 0, 0, 2]
+    assert compute_mrr(vectors) == pytest.approx((1 + 1 + 1 + 1 / 3) / 4)
+    assert compute_partner_ranks(np.ones((4, 2), np.float32)).tolist() == [2, 2, 2, 2]
