@@ -94,7 +94,7 @@ def record(
             queries = make_queries(equations, origin, _SMALL if small else None)
         answers += ask_library(name, folder, origin, queries, costs)
     (out / "answers.jsonl").write_bytes(b"\n".join(map(orjson.dumps, answers)) + b"\n")
-    tables = evaluate(evaluation, out) if evaluation else {}
+    tables = evaluate(evaluation) if evaluation else {}
     for name, part in zip(_PARTS, (contents, tables, figures), strict=True):
         (out / f"{name}.json").write_bytes(orjson.dumps(part, option=orjson.OPT_INDENT_2))
     report = BenchmarkReport("golden record", {"answers": len(answers)})
@@ -292,25 +292,21 @@ def count_functions(library: eqkin.Library) -> Json:
     return {"functions": len(ran), "files": len({file for file, _ in ran})}
 
 
-def evaluate(folder: Path, out: Path) -> Json:
+def evaluate(folder: Path) -> Json:
     """Return the scores of eqkin and of its vector alone, by system, set and measure, with their intervals."""
     tables: Json = {"eqkin": {}, "eqkin, vector alone": {}}
-    kept = out / "evaluation"
-    # The command keeps what it measured, but the code may have changed since.
-    shutil.rmtree(kept, ignore_errors=True)
-    usual = ("--library", out / "libraries" / "atlas", "--out", kept, "--device", "cpu", "--json")
     for judged in sorted(path.parent for path in folder.glob("*/topics.tsv")):
         log(f"evaluating {judged.name}")
-        printed = run_eqkin("evaluate", "judged", judged, "--systems", "eqkin,eqkin-vector", *usual)[0]
-        for row in orjson.loads(printed)["tables"][0]["rows"]:
-            cells = row["cells"].items()
-            tables[row["title"]][judged.name] = {key: [cell["value"], cell["low"], cell["high"]] for key, cell in cells}
+        printed = run_eqkin("evaluate", "judged", judged, "--systems", "eqkin,eqkin-vector", "--json")[0]
+        for system in orjson.loads(printed)["systems"]:
+            scores = system["scores"].items()
+            tables[system["title"]][judged.name] = {key: [one["value"], one["low"], one["high"]] for key, one in scores}
     for labelled in sorted(folder.glob("*.json")):
         first = orjson.loads(labelled.read_bytes())[0]
         if not {"latex", "label"} <= first.keys():
             continue
         log(f"evaluating {labelled.name}")
-        scores = orjson.loads(run_eqkin("evaluate", "labelled", labelled, *usual)[0])
+        scores = orjson.loads(run_eqkin("evaluate", "labelled", labelled, "--json")[0])
         intervals = scores["intervals"]
         parts = ((scores, intervals), (scores["embedding"], intervals["embedding"]))
         for system, (values, bounds) in zip(tables, parts, strict=True):
