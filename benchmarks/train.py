@@ -58,7 +58,7 @@ def _measure_batch(report: BenchmarkReport, recipe: Recipe, data: TrainingData, 
     torch.compiler.reset()  # what was compiled for another batch size would be compiled again for any size
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    trainer = RecipeTrainer(recipe, data, compiled=on_gpu, captured=on_gpu)
+    trainer = RecipeTrainer(recipe, data, fast=on_gpu)
     warm_up = max(512, _WARM_UP_TRIPLETS // recipe.batch) if on_gpu else 2
     rates = {"eqkin": _measure_rate(trainer, seconds, warm_up)}
     peak = torch.cuda.max_memory_allocated() if on_gpu else None
@@ -85,10 +85,10 @@ def _measure_batch(report: BenchmarkReport, recipe: Recipe, data: TrainingData, 
 def _measure_rate(trainer: RecipeTrainer, seconds: float, warm_up: int) -> float:
     """Return triplets per second, after some steps to compile, record and warm up."""
     while trainer.step < warm_up:
-        trainer.train_steps(min(trainer.steps_ahead, warm_up - trainer.step))
+        trainer.take_steps(min(trainer.steps_ahead, warm_up - trainer.step))
     first, started = trainer.step, time.perf_counter()
     while time.perf_counter() - started < seconds:
-        trainer.train_steps(trainer.steps_ahead)
+        trainer.take_steps(trainer.steps_ahead)
     return (trainer.step - first) * trainer.recipe.batch / (time.perf_counter() - started)
 
 
@@ -98,7 +98,7 @@ def _measure_geometric(recipe: Recipe, data: TrainingData, seconds: float, *, co
         import torch_geometric  # noqa: F401
     except ImportError:
         return None
-    trainer = RecipeTrainer(recipe, data, compiled=False, captured=False)
+    trainer = RecipeTrainer(recipe, data)
     assert isinstance(trainer.objective.network, SumNetwork)
     trainer.objective.network = GeometricNetwork(trainer.objective.network)
     if compiled:

@@ -25,7 +25,7 @@ from eqkin.evaluation.context import FULL_SCALE, ExperimentContext, drop_text
 from eqkin.evaluation.formulas import Float32s
 from eqkin.learning.config import OptimizerConfig, choose_device
 from eqkin.learning.data import Corpus
-from eqkin.learning.losses import TripletLoss
+from eqkin.learning.losses import compute_triplet_loss
 from eqkin.learning.randomness import make_step_column
 from eqkin.learning.sampling import TripletSampler
 from research.bitmaps import HEIGHT, ROW_BYTES, VERSION, WIDTH, Heights, PackedImages, get_images
@@ -156,8 +156,7 @@ def measure_bitmaps(context: ExperimentContext, data: BitmapData, name: str) -> 
             trees = sampler.draw(make_step_column(step, 1, device), settings.batch_size).concatenate()[0]
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
                 vectors = network(images[trees])
-            loss: Tensor = TripletLoss()(*vectors.chunk(3))
-            return loss
+            return compute_triplet_loss(*vectors.chunk(3))
 
         loss = train_module(
             network, compute_loss, config,

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -162,11 +162,11 @@ class TransformerTower(Tower):
         return vectors
 
 
-def make_tower(runner: NetworkRunner, setting: Finetuning, forest: Forest) -> Callable[[], Tower]:
-    """Return a function that makes the tower before finetuning."""
+def make_tower(runner: NetworkRunner, setting: Finetuning, forest: Forest) -> Tower:
+    """Return the tower before finetuning."""
     device = runner.device
     if setting.network == BAG:
-        return lambda: BagTower(forest, BAG_DIMENSIONS, SEED, device)
+        return BagTower(forest, BAG_DIMENSIONS, SEED, device)
     trained = runner.get_network(setting.network)
 
     def make_output(width: int) -> nn.Module | None:
@@ -181,13 +181,13 @@ def make_tower(runner: NetworkRunner, setting: Finetuning, forest: Forest) -> Ca
     if isinstance(trained.network, TransformerNetwork):
         network = trained.network
         trees = TreeSequences(forest, trained.vocabulary, network.shape.longest, device)
-        return lambda: TransformerTower(trees, copy.deepcopy(network), make_output(network.shape.width))
+        return TransformerTower(trees, copy.deepcopy(network), make_output(network.shape.width))
     model = trained.model
     assert model is not None
     if setting.output == "head":
-        return lambda: GraphTower(forest, model, device)
+        return GraphTower(forest, model, device)
     width = model.architecture.pooled_width
-    return lambda: NodesTower(forest, trained, device, make_output(width) or nn.Identity())
+    return NodesTower(forest, trained, device, make_output(width) or nn.Identity())
 
 
 def _describe(runner: NetworkRunner, name: str, pairs: PairSet) -> tuple[dict[str, Any], FinetuningConfig]:
@@ -209,9 +209,9 @@ def measure_finetuning(runner: NetworkRunner, name: str, pair_set: str = "equali
 
     def measure() -> dict[str, Any]:
         runner.check_training(name)
-        tower, choice = finetune(
-            {"network": make_tower(runner, setting, pairs.pairs.forest)}, pairs.get_sides(pairs.train),
-            pairs.get_sides(pairs.validation), compute_mrr, config,
+        tower = make_tower(runner, setting, pairs.pairs.forest)
+        choice = finetune(
+            tower, pairs.get_sides(pairs.train), pairs.get_sides(pairs.validation), compute_mrr, config,
             lambda message: context.log(f"{pair_set}: {name}: {message}"),
         )  # fmt: skip
         vectors = tower.compute_vectors(pairs.get_sides(pairs.test).T.ravel())

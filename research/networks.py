@@ -33,13 +33,12 @@ from eqkin.learning.batches import DeviceForest
 from eqkin.learning.checkpoint import load_checkpoint, save_checkpoint
 from eqkin.learning.config import Recipe, choose_device, get_recipe
 from eqkin.learning.data import Corpus
-from eqkin.learning.distributed import BATCH_GROUPS, LocalBatch
-from eqkin.learning.losses import compute_histogram
+from eqkin.learning.losses import compute_histogram, compute_histogram_loss, compute_triplet_loss
 from eqkin.learning.notations import add_related
 from eqkin.learning.objective import PaperObjective, TrainingData, build_training_data
 from eqkin.learning.sampling import TripletSampler
 from eqkin.learning.torch_network import build_network
-from eqkin.learning.trainer import RecipeTrainer
+from eqkin.learning.trainer import RecipeTrainer, RunSettings
 from eqkin.storage.files import make_folder
 from research.training import train_module
 from research.transformer import (
@@ -215,7 +214,7 @@ def number_fields(corpus: Corpus, fields: Mapping[str, str]) -> Integers:
 
 
 class VariantObjective(PaperObjective):
-    """The paper's objective with the choices of `NetworkSettings`; in one process."""
+    """The paper's objective with the choices of `NetworkSettings`."""
 
     def __init__(self, recipe: Recipe, data: TrainingData, dtype: torch.dtype, settings: NetworkSettings) -> None:
         super().__init__(recipe, data, dtype)
@@ -223,8 +222,7 @@ class VariantObjective(PaperObjective):
 
     def forward(self, trees: Tensor, nodes: Tensor, step: Tensor) -> Tensor:
         """Return the similarity loss and the masking loss."""
-        local = LocalBatch.from_batch(trees, self.data.forest.get_sizes, self.group)
-        vectors, batch, mask, renaming = self._encode_nodes(local, nodes, step)
+        vectors, batch, mask, renaming = self._encode_nodes(trees, nodes, step)
         seen = vectors
         if mask is not None and not self._masked:
             features = self.data.forest.build_features(batch, self.dtype, renaming=renaming)
@@ -232,11 +230,11 @@ class VariantObjective(PaperObjective):
         embeddings = self.network.pool(seen, batch.trees)
         if self._unit:
             embeddings = functional.normalize(embeddings, dim=1)
-        anchor, partner, negative = embeddings.chunk(BATCH_GROUPS)
+        anchor, partner, negative = embeddings.chunk(3)
         if self.recipe.loss == "triplet":
-            similarity = self._triplet_loss(anchor, partner, negative)
+            similarity = compute_triplet_loss(anchor, partner, negative)
         elif self._all_pairs:
-            similarity = self._histogram_loss(anchor, partner, negative)
+            similarity = compute_histogram_loss(anchor, partner, negative)
         else:
             positive, against = (compute_histogram((anchor * other).sum(1)) for other in (partner, negative))
             similarity = (against * positive.cumsum(0)).sum()
@@ -337,9 +335,8 @@ class NetworkRunner:
             prepared = replace(prepared, sampler=sampler)
             dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
             objective = VariantObjective(recipe, prepared, dtype, settings)
-        fast = device.type == "cuda"
-        trainer = RecipeTrainer(recipe, prepared, compiled=fast, captured=fast, objective=objective)
-        trainer.on_progress = lambda state: self._log(name, state.step, state.steps, state.losses["loss"])
+        run = RunSettings(on_progress=lambda state: self._log(name, state.step, state.steps, state.losses["loss"]))
+        trainer = RecipeTrainer(recipe, prepared, fast=True, objective=objective, settings=run)
         trainer.train()
         facts |= {"losses": trainer.last_losses, "seconds": trainer.seconds, "contexts": prepared.sampler.shares}
         weights = {key: tensor.float().cpu().numpy() for key, tensor in trainer.network.state_dict().items()}

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from eqkin.learning.checkpoint import load_checkpoint
 from eqkin.learning.config import LoggingConfig, OptimizerConfig
-from eqkin.learning.distributed import require_single_process
-from eqkin.learning.trainer import STEPS_AHEAD, Trainer
+from eqkin.learning.trainer import STEPS_AHEAD, RunSettings, Trainer, TrainingProgress
 
 
 def train_module(
@@ -41,18 +40,21 @@ def train_module(
         The mean loss of the last steps.
 
     Raises:
-        BadInput: The folder contains a checkpoint with other settings, or torchrun started several processes.
+        BadInput: The folder contains a checkpoint with other settings.
         TrainingFailed: The loss is NaN or infinite; names the step.
     """
-    require_single_process("this kind of training")
-    trainer = Trainer(module, compute_loss, config, steps_ahead=steps_ahead)
-    trainer.folder, trainer.identity = folder, {"settings": settings or {}, "steps": config.steps}
-    trainer.logging = LoggingConfig(log_steps=steps_ahead, score_steps=config.steps, save_seconds=save_seconds)
-    if progress is not None:
-        report = progress
-        trainer.on_progress = lambda state: report(state.step, state.steps, state.losses["loss"])
-    saved = load_checkpoint(folder) if folder is not None else None
-    if saved is not None:
-        trainer.resume(saved)
+
+    def report(state: TrainingProgress) -> None:
+        if progress is not None:
+            progress(state.step, state.steps, state.losses["loss"])
+
+    run = RunSettings(
+        folder=folder,
+        identity={"settings": settings or {}, "steps": config.steps},
+        logging=LoggingConfig(log_steps=steps_ahead, score_steps=config.steps, save_seconds=save_seconds),
+        on_progress=report,
+    )
+    trainer = Trainer(module, compute_loss, config, steps_ahead=steps_ahead, settings=run)
+    trainer.resume(load_checkpoint(folder) if folder is not None else None)
     trainer.train()
     return trainer.last_losses.get("loss", float("nan"))

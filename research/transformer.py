@@ -30,7 +30,7 @@ from eqkin.formulas.forest import compute_preorder
 from eqkin.learning.augmentation import Augmentation, Masking
 from eqkin.learning.batches import DeviceBatch, DeviceForest
 from eqkin.learning.config import Recipe
-from eqkin.learning.losses import HistogramLoss, MaskingHeads
+from eqkin.learning.losses import MaskingHeads, compute_histogram_loss
 from eqkin.learning.randomness import make_step_column
 from eqkin.learning.sampling import TripletSampler
 from eqkin.learning.tree_ops import average_trees
@@ -214,7 +214,7 @@ class TransformerObjective(nn.Module):
         anchor, partner, negative = functional.normalize(self.network.pool(vectors, trees)).chunk(3)
         targets = forest.build_masking_targets(trees.batch, mask.nodes, renaming)
         masking_loss: Tensor = self.heads(vectors, mask, targets)
-        similarity_loss: Tensor = HistogramLoss()(anchor, partner, negative)
+        similarity_loss: Tensor = compute_histogram_loss(anchor, partner, negative)
         return similarity_loss + masking_loss
 
 

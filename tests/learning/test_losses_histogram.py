@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.learning.losses import HISTOGRAM_NODES, HistogramLoss, compute_histogram
+from eqkin.learning.losses import HISTOGRAM_NODES, compute_histogram, compute_histogram_loss
 from tests.encoder.batches import random
 
 SIMILARITIES = st.one_of(
@@ -71,13 +71,13 @@ def test_histogram_loss_matches_its_formula(batch, dimensions, seed, scale, node
     anchor, partner, negative = (scale * random(batch, dimensions, seed + i) for i in range(3))
     positives = [float(a @ p) for a, p in zip(anchor, partner, strict=True)]
     negatives = [float(a @ n) for a in anchor for n in negative]
-    loss = HistogramLoss(nodes)(anchor, partner, negative)
+    loss = compute_histogram_loss(anchor, partner, negative, nodes)
     assert float(loss) == pytest.approx(loop_loss(positives, negatives, nodes), abs=1e-9)
 
 
 def test_histogram_gradient_matches_finite_differences():
     vectors = [(0.3 * random(4, 3, seed)).requires_grad_() for seed in range(3)]
-    assert torch.autograd.gradcheck(lambda a, p, n: HistogramLoss(8)(a, p, n), vectors)
+    assert torch.autograd.gradcheck(lambda a, p, n: compute_histogram_loss(a, p, n, 8), vectors)
     at = (torch.arange(7) + torch.linspace(0.1, 0.9, 7)).double() * (2 / 7) - 1  # between nodes
     weights = random(1, 8)[0]
     assert torch.autograd.gradcheck(lambda s: compute_histogram(s, 8) @ weights, [at.requires_grad_()])
@@ -109,19 +109,19 @@ def unit(*angles: float) -> torch.Tensor:
 def test_histogram_loss_ranges_from_separated_to_inverted():
     anchor = unit(0.0, 0.01, 0.02)
     near, far = anchor.clone(), unit(1.5, 1.6, 2.0)
-    assert float(HistogramLoss()(anchor, near, far)) == 0.0
-    assert float(HistogramLoss()(anchor, far, near)) == pytest.approx(1.0, abs=1e-6)
+    assert float(compute_histogram_loss(anchor, near, far)) == 0.0
+    assert float(compute_histogram_loss(anchor, far, near)) == pytest.approx(1.0, abs=1e-6)
     step = 2 / (HISTOGRAM_NODES - 1)
     for gap, low, high in ((2.01 * step, 0.0, 0.0), (0.0, 0.5, 1.0), (-2.01 * step, 1.0, 1.0)):
         one = torch.tensor([[1.0, 0.0]])
-        loss = float(HistogramLoss()(one, torch.tensor([[0.123, 0.0]]), torch.tensor([[0.123 - gap, 0.0]])))
+        loss = float(compute_histogram_loss(one, torch.tensor([[0.123, 0.0]]), torch.tensor([[0.123 - gap, 0.0]])))
         assert low - 1e-6 <= loss <= high + 1e-6
 
 
 def test_histogram_gradient_attracts_partners_and_repels_negatives():
     anchor = torch.tensor([[0.5, 0.0]])
     partner, negative = (torch.tensor([[0.2, 0.1]], requires_grad=True) for _ in range(2))
-    HistogramLoss()(anchor, partner, negative).backward()
+    compute_histogram_loss(anchor, partner, negative).backward()
     assert partner.grad[0, 0] < 0 < negative.grad[0, 0]
 
 
@@ -131,6 +131,6 @@ def test_histogram_loss_propagates_nan():
     vectors[2][2] = float("inf")
     for vector in vectors:
         vector.requires_grad_()
-    loss = HistogramLoss()(*vectors)
+    loss = compute_histogram_loss(*vectors)
     assert loss.isnan()
     loss.backward()

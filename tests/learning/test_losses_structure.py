@@ -10,8 +10,9 @@ from hypothesis import given, settings
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.formulas.terms import extract_terms
-from eqkin.learning.losses import TERM_COLUMN_BITS, TERM_COLUMNS, StructureLoss, TermTables
+from eqkin.learning.losses import compute_structure_loss
+from eqkin.learning.structure import COLUMNS, count_terms
+from eqkin.learning.teachers import TermTables
 from tests.learning.corpora import FORESTS, some_trees
 from tests.trees.strategies import build
 
@@ -20,15 +21,12 @@ CPU = torch.device("cpu")
 
 def vectors(forest, most: int = 10**9) -> np.ndarray:
     """Compute the vectors of trees by the formula, term by term."""
-    terms = extract_terms(forest)
+    terms = count_terms(forest)
     counted = []
     for start, end in zip(terms.offsets[:-1], terms.offsets[1:], strict=True):
-        counts: Counter[int] = Counter()
-        for code, count in zip(terms.code[start:end].tolist(), terms.count[start:end].tolist(), strict=True):
-            counts[code >> (32 - TERM_COLUMN_BITS)] += count
-        counted.append(counts)
+        counted.append(dict(zip(terms.columns[start:end].tolist(), terms.counts[start:end].tolist(), strict=True)))
     trees = Counter(column for counts in counted for column in counts)
-    rows = np.zeros((len(forest), TERM_COLUMNS))
+    rows = np.zeros((len(forest), COLUMNS))
     for row, counts in zip(rows, counted, strict=True):
         value = {k: 2 * c / (c + 1) * sqrt(log((1 + len(forest)) / (1 + trees[k])) + 0.1) for k, c in counts.items()}
         for column in sorted(value, key=lambda k: (-np.float32(value[k]), k))[:most]:
@@ -44,9 +42,9 @@ def test_term_vectors_match_their_formula(forest):
     np.testing.assert_allclose(made.numpy(), vectors(forest), atol=1e-3)
 
 
-def test_term_tables_keep_the_heaviest_terms_in_any_partition():
+def test_term_tables_keep_the_heaviest_terms():
     forest = some_trees(23)
-    made = TermTables(forest, CPU, max_terms=7, part_trees=4).to_dense(torch.arange(23), torch.float32)
+    made = TermTables(forest, CPU, max_terms=7).to_dense(torch.arange(23), torch.float32)
     assert int((made > 0).sum(1).max()) == 7
     np.testing.assert_allclose(made.norm(dim=1).numpy(), np.ones(23), atol=1e-3)
     np.testing.assert_allclose(made.numpy(), vectors(forest, 7), atol=1e-3)
@@ -69,13 +67,13 @@ def test_structure_loss_matches_its_formula():
         p = (taught[others] @ taught[i] / 0.2).softmax(0)
         q = (found[others] @ found[i] / 0.2).softmax(0)
         expected.append((p * (p / q).log()).sum().item())
-    assert StructureLoss(0.2)(found, taught, same).item() == pytest.approx(np.mean(expected), rel=1e-4)
-    assert StructureLoss(0.2)(taught, taught, same).item() == pytest.approx(0, abs=1e-6)
+    assert compute_structure_loss(found, taught, same, 0.2).item() == pytest.approx(np.mean(expected), rel=1e-4)
+    assert compute_structure_loss(taught, taught, same, 0.2).item() == pytest.approx(0, abs=1e-6)
 
 
 def test_structure_loss_of_one_paper_is_zero():
     vector = torch.randn(4, 3, requires_grad=True)
-    loss = StructureLoss(0.1)(vector, torch.randn(4, 5), torch.ones(4, 4, dtype=torch.bool))
+    loss = compute_structure_loss(vector, torch.randn(4, 5), torch.ones(4, 4, dtype=torch.bool), 0.1)
     loss.backward()
     assert loss.item() == 0
     assert vector.grad is not None and not vector.grad.any()

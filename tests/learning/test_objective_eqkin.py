@@ -13,7 +13,7 @@ from eqkin.formulas import Vocabulary
 from eqkin.learning import sampling
 from eqkin.learning.config import Recipe, get_recipe
 from eqkin.learning.data import Corpus
-from eqkin.learning.losses import ContextLoss, StructureLoss
+from eqkin.learning.losses import compute_context_loss, compute_structure_loss
 from eqkin.learning.objective import EqkinObjective, TrainingData, build_training_data
 from eqkin.learning.randomness import make_step_column
 
@@ -71,8 +71,8 @@ def test_objective_returns_the_losses_of_its_batch(training_data: TrainingData) 
     paper = training_data.teachers.paper[trees]
     same = paper[:, None] == paper
     expected = [
-        StructureLoss(0.2)(vectors, training_data.teachers.terms.to_dense(trees, torch.float32), same),
-        0.3 * ContextLoss()(vectors[:8], vectors[8:16], paper[:8], paper[8:16]),
+        compute_structure_loss(vectors, training_data.teachers.terms.to_dense(trees, torch.float32), same, 0.2),
+        0.3 * compute_context_loss(vectors[:8], vectors[8:16], paper[:8], paper[8:16]),
         0.7 * made.words(vectors, trees, same, torch.tensor(4)),
     ]
     assert losses(made, training_data, trees, step=4).tolist() == pytest.approx(
@@ -184,7 +184,6 @@ def test_initial_weights_depend_only_on_the_seed(training_data: TrainingData) ->
     other = objective(training_data, replace(RECIPE, seed=1)).state_dict()
     for name in ("network.first.weight", "words.vectors"):
         assert not torch.equal(first[name], other[name])
-    assert objective(training_data).get_extra_weights() == {}
 
 
 def test_masking_and_word_dropout_depend_on_the_seed(training_data: TrainingData) -> None:

@@ -21,7 +21,6 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput, LibraryBusy, TrainingFailed
 from eqkin.formulas import Vocabulary
-from eqkin.learning.batches import DeviceForest
 from eqkin.learning.checkpoint import METRICS_FILE, load_checkpoint, read_metrics, save_checkpoint
 from eqkin.learning.config import (
     LoggingConfig,
@@ -29,7 +28,7 @@ from eqkin.learning.config import (
     get_recipe,
 )
 from eqkin.learning.data import Corpus
-from eqkin.learning.run import MODEL_FOLDER, HeldOutEvaluator, TrainingResult, TrainingRun
+from eqkin.learning.run import MODEL_FOLDER, HeldOutEvaluator, TrainingResult, train
 from eqkin.learning.torch_network import SumNetwork
 from eqkin.learning.trainer import TrainingProgress
 
@@ -57,7 +56,7 @@ def run(
     def note(progress: TrainingProgress) -> None:
         reached.append(progress.step)
 
-    return TrainingRun(
+    return train(
         corpus,
         recipe or tiny(),
         folder,
@@ -65,13 +64,14 @@ def run(
         logging=logging,
         on_progress=note,
         should_stop=lambda: bool(stop_at and reached and reached[-1] >= stop_at),
-    ).train(resume=resume)
+        resume=resume,
+    )
 
 
 def curve(folder: Path) -> list[dict[str, float]]:
     """Return the metrics without timings."""
     timed = {"seconds", "triplets_per_second"}
-    return [{k: v for k, v in record.items() if k not in timed} for record in read_metrics(folder / METRICS_FILE)]
+    return [{k: v for k, v in record.items() if k not in timed} for record in read_metrics(folder)]
 
 
 @pytest.fixture(scope="module")
@@ -93,20 +93,8 @@ def test_tiny_network_learns_to_rank_held_out_papers(atlas_corpus: Corpus, tmp_p
     model = Model.load(tmp_path / MODEL_FOLDER)
     after = measured.score(SumNetwork.from_weights(model.architecture, model.weights), 4_000).score
     assert after > before + 0.02
-    losses = [record["loss"] for record in read_metrics(tmp_path / METRICS_FILE) if "loss" in record]
+    losses = [record["loss"] for record in read_metrics(tmp_path) if "loss" in record]
     assert losses[-1] < 0.7 * losses[0]
-
-
-def test_saved_model_encodes_like_the_trained_network(whole: Path, corpus: Corpus) -> None:
-    encoder = Encoder.load(whole / MODEL_FOLDER)
-    vectors = encoder.encode([r"E = mc^2", r"\frac{1}{2}"])
-    assert vectors.shape == (2, 64)
-    model = Model.load(whole / MODEL_FOLDER)
-    _, held_out = corpus.split(0.25, 0)
-    mine = encoder.embed(held_out.forest)
-    network = SumNetwork.from_weights(model.architecture, model.weights)
-    theirs = DeviceForest(held_out.forest, model.vocabulary, torch.device("cpu")).embed(network).numpy()
-    np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
 def test_saved_model_contains_recipe_and_scores(whole: Path) -> None:
@@ -180,7 +168,7 @@ def test_two_runs_cannot_share_a_folder(corpus: Corpus, tmp_path: Path) -> None:
                 run(corpus, tmp_path, resume=True)
             refused.append(caught.value)
 
-    TrainingRun(corpus, tiny(), tmp_path, "cpu", logging=LOGGING, on_progress=second).train()
+    train(corpus, tiny(), tmp_path, device="cpu", logging=LOGGING, on_progress=second)
     assert str(os.getpid()) in str(refused[0])
 
 
@@ -227,7 +215,7 @@ def test_each_part_of_a_recipe_can_be_switched_off(settings: dict[str, str], cor
 def test_run_rejects_unknown_devices(corpus: Corpus, tmp_path: Path) -> None:
     for name in ("tpu9", "mps"):
         with pytest.raises(BadInput):
-            TrainingRun(corpus, tiny(), tmp_path, device=name).train()
+            train(corpus, tiny(), tmp_path, device=name)
 
 
 class StopAtFirstReport(io.StringIO):
@@ -265,11 +253,18 @@ def test_killed_run_continues_from_its_last_checkpoint(whole: Path, corpus: Corp
         if progress.step == 10:  # what a killed process would leave
             shutil.copytree(tmp_path / "run", killed)
 
-    again = TrainingRun(corpus, tiny(), tmp_path / "run", "cpu", logging=LOGGING, on_progress=copy_files)
-    again.should_stop = killed.exists
-    again.train(resume=True)
+    train(
+        corpus,
+        tiny(),
+        tmp_path / "run",
+        device="cpu",
+        resume=True,
+        logging=LOGGING,
+        on_progress=copy_files,
+        should_stop=killed.exists,
+    )
     # what came after the checkpoint is dropped and learned again
-    assert read_metrics(killed / METRICS_FILE)[-1]["step"] == 8
+    assert read_metrics(killed)[-1]["step"] == 8
     assert run(corpus, killed, resume=True).finished
     assert curve(killed) == curve(whole)
     assert Model.load(killed / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest

@@ -13,10 +13,9 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
-from eqkin.errors import BadInput
 from eqkin.formulas import Vocabulary
 from eqkin.learning.batches import DeviceForest
-from eqkin.learning.checkpoint import METRICS_FILE, load_checkpoint, read_metrics, save_checkpoint
+from eqkin.learning.checkpoint import load_checkpoint, read_metrics
 from eqkin.learning.config import Recipe, get_recipe
 from eqkin.learning.data import Corpus
 from eqkin.learning.objective import TrainingData, build_training_data
@@ -50,7 +49,7 @@ def test_tiny_network_learns_from_each_loss(part: str, share: float, atlas_corpu
     torch.manual_seed(0)
     before = measured.score(build_network(recipe.architecture), 4_000).score
     run(atlas_corpus, tmp_path, recipe, logging=FEW_SCORES)
-    losses = [record[part] for record in read_metrics(tmp_path / METRICS_FILE) if "loss" in record]
+    losses = [record[part] for record in read_metrics(tmp_path) if "loss" in record]
     assert sum(losses[-3:]) < share * sum(losses[:3])
     model = Model.load(tmp_path / MODEL_FOLDER)
     after = measured.score(build_network(model.architecture, model.weights), 4_000).score
@@ -86,23 +85,10 @@ def test_saved_model_has_the_averaged_weights(whole: Path, corpus: Corpus) -> No
     np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
-def test_metrics_contain_each_loss(whole: Path) -> None:
-    records = [record for record in curve(whole) if "loss" in record]
-    assert [record["step"] for record in records] == [4, 8, 12]
-    for record in records:
-        parts = [record[name] for name in ("structure", "context", "words")]
-        assert min(parts) > 0 and record["loss"] == pytest.approx(sum(parts))
-
-
 def test_corpus_without_words_trains_without_the_word_loss(corpus: Corpus, tmp_path: Path) -> None:
     assert run(replace(corpus, words=None), tmp_path, tiny(triplets="16")).finished
-    assert all(record["words"] == 0 for record in read_metrics(tmp_path / METRICS_FILE) if "loss" in record)
+    assert all(record["words"] == 0 for record in read_metrics(tmp_path) if "loss" in record)
     assert Model.load(tmp_path / MODEL_FOLDER).training["words"] == 0
-
-
-def test_checkpoint_with_words_is_not_resumed_without_them(whole: Path, corpus: Corpus) -> None:
-    with pytest.raises(BadInput, match="different corpus"):
-        run(replace(corpus, words=None), whole, tiny(), resume=True)
 
 
 @pytest.mark.parametrize(
@@ -120,17 +106,6 @@ def test_each_setting_can_be_overridden(settings: dict[str, str], corpus: Corpus
     assert len(Encoder.load(tmp_path / MODEL_FOLDER).encode(["x"])) == 1
 
 
-def test_checkpoint_of_an_older_version_is_resumed(corpus: Corpus, tmp_path: Path) -> None:
-    recipe = get_recipe("paper").override(TINY)
-    run(corpus, tmp_path, recipe, stop_at=5)
-    saved = load_checkpoint(tmp_path)
-    assert saved is not None
-    assert "averaged" not in saved.facts["recipe"]
-    spelled = saved.facts["recipe"] | {"averaged": 0.0, "renamed": 1.0}  # or of one that writes every default
-    save_checkpoint(tmp_path, saved.arrays, saved.facts | {"recipe": spelled})
-    assert run(corpus, tmp_path, recipe, resume=True).finished
-
-
 @pytest.fixture(scope="module")
 def training_data(corpus: Corpus, fast_neighbours: None) -> TrainingData:
     return build_training_data(corpus, Vocabulary.learn([corpus.forest]), tiny(), CPU)
@@ -138,17 +113,17 @@ def training_data(corpus: Corpus, fast_neighbours: None) -> TrainingData:
 
 def test_weights_are_averaged_over_the_last_steps(training_data: TrainingData) -> None:
     recipe = tiny(triplets="40", averaged="0.4")  # 10 steps, the last 4
-    trainer = RecipeTrainer(recipe, training_data, compiled=False, captured=False)
+    trainer = RecipeTrainer(recipe, training_data)
     seen = []
     for step in range(10):
-        trainer.train_steps(1)
+        trainer.take_steps(1)
         seen.append({name: tensor.clone() for name, tensor in trainer.objective.network.state_dict().items()})
         averaged = seen[min(step, 6) :]
         for name, tensor in trainer.network.state_dict().items():
             mean = torch.stack([weights[name] for weights in averaged]).double().mean(0)
             np.testing.assert_allclose(tensor.numpy(), mean.numpy(), rtol=1e-4, atol=1e-6)
     assert not torch.equal(seen[-1]["output.weight"], trainer.network.state_dict()["output.weight"])
-    plain = RecipeTrainer(recipe.override({"averaged": "0"}), training_data, compiled=False, captured=False)
+    plain = RecipeTrainer(recipe.override({"averaged": "0"}), training_data)
     assert plain.network is plain.objective.network
     assert not any(name.startswith("average") for name in plain.get_state())
 
@@ -157,8 +132,8 @@ def test_weight_decay_shrinks_weights(training_data: TrainingData) -> None:
     norms = []
     for decay in ("0", "0.9"):
         recipe = tiny(triplets="400", weight_decay=decay, warm_up="0", learning_rate="0.01")
-        trainer = RecipeTrainer(recipe, training_data, compiled=False, captured=False)
+        trainer = RecipeTrainer(recipe, training_data)
         for _ in range(10):
-            trainer.train_steps(1)
+            trainer.take_steps(1)
         norms.append(float(trainer.objective.network.state_dict()["output.weight"].norm()))
     assert norms[1] < 0.97 * norms[0]

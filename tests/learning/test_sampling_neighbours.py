@@ -3,7 +3,6 @@
 # ruff: noqa: E402
 from collections import Counter
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
@@ -11,9 +10,9 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from eqkin.learning import sampling
 from eqkin.learning.config import CONTEXT_KINDS
 from eqkin.learning.data import Corpus
-from eqkin.learning.losses import TermTables
 from eqkin.learning.randomness import make_step_column
 from eqkin.learning.sampling import TripletSampler, find_structural_neighbours
+from eqkin.learning.teachers import TermTables
 from tests.learning.corpora import corpus_of, fits
 from tests.trees.strategies import build
 
@@ -51,17 +50,6 @@ def test_neighbours_do_not_depend_on_the_block_size(
     assert (parts == whole).float().mean() > 0.999  # equal cosines may change places
 
 
-def test_neighbours_of_a_large_corpus_come_from_a_sample(
-    atlas_corpus: Corpus, tables: TermTables, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)  # to be quick
-    monkeypatch.setitem(sampling._MAX_CANDIDATES, "cpu", 700)
-    found = find_structural_neighbours(tables, torch.from_numpy(atlas_corpus.paper)).numpy()
-    some = found[:, 0] != np.arange(len(found))  # the others have no neighbour in this part
-    assert some.mean() > 0.9
-    assert set(np.unique(found[some] % 3)) == {0}
-
-
 def test_missing_neighbours_repeat_the_nearest_or_the_tree_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -79,8 +67,7 @@ def test_neighbour_sampler_draws_a_neighbour_of_the_anchor() -> None:
     corpus = corpus_of([[2, 3], [4], [3]])
     table = (torch.arange(12)[:, None] * 100 + torch.arange(4)).int()
     plain = TripletSampler(corpus, kinds=CONTEXT_KINDS, seed=5, device=CPU)
-    made = TripletSampler(corpus, kinds=CONTEXT_KINDS, seed=5, device=CPU)
-    made.structural_neighbours = table
+    made = TripletSampler(corpus, kinds=CONTEXT_KINDS, seed=5, device=CPU, neighbours=table)
     drawn, before = (sampler.draw(make_step_column(0, 50, CPU), 100) for sampler in (made, plain))
     assert torch.equal(drawn.anchor, before.anchor) and torch.equal(drawn.partner, before.partner)
     assert torch.equal(drawn.negative // 100, drawn.anchor)

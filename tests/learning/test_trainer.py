@@ -6,8 +6,8 @@ from torch import nn
 
 from eqkin.errors import BadInput, TrainingFailed
 from eqkin.learning.checkpoint import CHECKPOINT_FILE, load_checkpoint
-from eqkin.learning.config import OptimizerConfig
-from research.training import train_module
+from eqkin.learning.config import LoggingConfig, OptimizerConfig
+from eqkin.learning.trainer import RunSettings, Trainer
 
 
 class Line(nn.Module):
@@ -22,6 +22,22 @@ class Line(nn.Module):
         self.steps += 1
         x = torch.randn(8, 3, generator=torch.Generator().manual_seed(step))
         return (x @ self.w + self.b - (x @ torch.tensor([1.0, -2.0, 3.0]) + 4)).square().mean()
+
+
+def train_module(
+    module, compute_loss, config, folder=None, *, settings=None, progress=None, save_seconds=60.0, steps_ahead=50
+):
+    """Train a module, resuming from a checkpoint; return the mean loss of the last steps."""
+    run = RunSettings(
+        folder=folder,
+        identity={"settings": settings or {}, "steps": config.steps},
+        logging=LoggingConfig(log_steps=steps_ahead, score_steps=config.steps, save_seconds=save_seconds),
+        on_progress=lambda state: progress and progress(state.step),
+    )
+    trainer = Trainer(module, compute_loss, config, steps_ahead=steps_ahead, settings=run)
+    trainer.resume(load_checkpoint(folder) if folder else None)
+    trainer.train()
+    return trainer.last_losses.get("loss")
 
 
 def test_trainer_finds_the_minimum():

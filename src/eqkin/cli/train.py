@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -20,8 +22,7 @@ from eqkin.errors import BadInput
 if TYPE_CHECKING:
     from eqkin.learning.config import Recipe
     from eqkin.learning.data import Corpus
-    from eqkin.learning.distributed import ProcessGroup
-    from eqkin.learning.run import TrainingResult, TrainingRun
+    from eqkin.learning.run import TrainingResult
     from eqkin.learning.trainer import TrainingProgress
 
 CorpusFile = Annotated[
@@ -39,15 +40,13 @@ def train(
     triplets: Annotated[
         int | None, typer.Option(min=1, help="Triplets to train on in total.", show_default="the recipe's")
     ] = None,
-    batch: Annotated[
-        int | None, typer.Option(min=1, help="Triplets per step, over all GPUs.", show_default="the recipe's")
-    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Triplets per step.", show_default="the recipe's")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of all random numbers.", show_default="the recipe's")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Change a setting of the recipe; repeatable."),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one, for each process.")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
     fast: Annotated[
         bool, typer.Option("--fast/--plain", help="On a GPU, compile the steps and record CUDA graphs.")
     ] = True,
@@ -64,12 +63,6 @@ def train(
     `eqkin.Encoder.load` and `eqkin index --model` take, `metrics.jsonl` and `curves.png` show the progress. Stop it at
     any time (Ctrl-C or SIGTERM): its state is saved, and `--resume` continues exactly where it stopped.
 
-    To train on several GPUs, start it with torchrun, which comes with torch: one process per GPU. The batch is divided
-    among them; the result is the same as on one GPU, up to rounding, and a run can be resumed with another number of
-    GPUs. If a process dies, all end: start again with `--resume`, or use it from the start together with torchrun's
-    `--max-restarts`. On several machines, run the same command on each; all need the corpus, and a shared disk for the
-    folder of the run.
-
     Settings of `--set`: loss (kin, histogram, triplet), contexts (section,paper,citation), masking, renamed,
     transpositions, balance, learning_rate, warm_up, schedule (linear, cosine), weight_decay, averaged, temperature,
     structure_weight, context_weight, words_weight, notations, rewritten, notations_renamed, notations_paraphrased,
@@ -84,15 +77,9 @@ def train(
         eqkin train --recipe paper --set loss=triplet --set masking=0 -o runs/ablation
 
         eqkin train --resume -o runs/mine
-
-        torchrun --standalone --nproc-per-node 4 --no-python eqkin train --batch 4096 -o runs/mine
-
-        torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node1:29400 -m eqkin train --resume
     """
     require_torch()
-    from eqkin.learning.config import choose_device
-    from eqkin.learning.distributed import join_process_group
-    from eqkin.learning.run import TrainingRun
+    from eqkin.learning.run import train as train_network
 
     named = {"triplets": triplets, "batch": batch, "seed": seed}
     changes = {}
@@ -102,44 +89,37 @@ def train(
             raise BadInput(f"--set takes NAME=VALUE, not {setting!r}")
         changes[name.strip()] = value.strip()
     changes |= {name: str(value) for name, value in named.items() if value is not None}
-    with join_process_group(choose_device(device)) as group:
-        chosen = _load_recipe(recipe, output if resume else None, group).override(changes)
-        loaded = load_corpus(corpus, library)
-        if group.is_first and loaded.words is None and chosen.loss == "kin" and chosen.words_weight:
-            warn(f"{corpus} has no words around its equations, so that objective is skipped: export it again")
-        with _StopOnSignal(patient=not group.is_single) as stop:
-            run = TrainingRun(loaded, chosen, output, device, fast, should_stop=stop, group=group)
-            outcome = _train_with_progress(run, resume=resume, quiet=as_json or not group.is_first)
-        if group.is_first:
-            _print_outcome(outcome, output, as_json, drawn=_draw_curves(output), together=not group.is_single)
-        stopped_by = group.find_max(stop.signal)
+    chosen = _load_recipe(recipe, output if resume else None).override(changes)
+    loaded = load_corpus(corpus, library)
+    if loaded.words is None and chosen.loss == "kin" and chosen.words_weight:
+        warn(f"{corpus} has no words around its equations, so that objective is skipped: export it again")
+    with _StopOnSignal() as stop, _show_progress(quiet=as_json) as show:
+        outcome = train_network(
+            loaded, chosen, output, device=device, fast=fast, resume=resume, on_progress=show, should_stop=stop
+        )
+    _print_outcome(outcome, output, as_json, drawn=_draw_curves(output))
     if not outcome.finished:
-        raise typer.Exit(128 + stopped_by)
+        raise typer.Exit(128 + stop.signal)
 
 
-def _load_recipe(name: str, resumed: Path | None, group: ProcessGroup) -> Recipe:
+def _load_recipe(name: str, resumed: Path | None) -> Recipe:
     """Return the recipe of the run to resume, if one is saved there, or the one of that name."""
     from eqkin.learning.checkpoint import load_checkpoint
     from eqkin.learning.config import Recipe, get_recipe
 
-    def load_saved() -> dict[str, Any] | None:
-        saved = load_checkpoint(resumed) if resumed else None
-        if resumed and saved is None:
-            warn(f"nothing is saved in {resumed}: starting from the beginning")
-        return saved.facts["recipe"] if saved else None
-
-    saved_recipe = group.broadcast(load_saved)
-    return Recipe.from_dict(saved_recipe) if saved_recipe else get_recipe(name)
+    saved = load_checkpoint(resumed) if resumed else None
+    if saved is not None:
+        return Recipe.from_dict(saved.facts["recipe"])
+    if resumed:
+        warn(f"nothing is saved in {resumed}: starting from the beginning")
+    return get_recipe(name)
 
 
 class _StopOnSignal:
-    """Within the context, a signal asks the run to stop; a second one interrupts it at once, unless `patient`.
+    """Within the context, a signal asks the run to stop; a second one interrupts it at once."""
 
-    Under torchrun be patient: it forwards a terminal's signals, and kills processes after half a minute itself.
-    """
-
-    def __init__(self, *, patient: bool = False) -> None:
-        self.signal, self._patient = 0, patient
+    def __init__(self) -> None:
+        self.signal = 0
 
     def __enter__(self) -> _StopOnSignal:
         self._before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -150,7 +130,7 @@ class _StopOnSignal:
             signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.signal and not self._patient:
+        if self.signal:
             raise KeyboardInterrupt
         self.signal = number
 
@@ -174,8 +154,9 @@ def load_corpus(file: Path | None, library: Path) -> Corpus:
         return Corpus.from_library(opened)
 
 
-def _train_with_progress(run: TrainingRun, *, resume: bool, quiet: bool) -> TrainingResult:
-    """Train and show the progress: on a terminal as a bar, elsewhere as a line at every twentieth of the run."""
+@contextmanager
+def _show_progress(*, quiet: bool) -> Iterator[Callable[[TrainingProgress], None]]:
+    """Show the progress: on a terminal as a bar, elsewhere as a line at every twentieth of the run."""
     text, next_line = "preparing", 0
     with ProgressDisplay(lambda: text, quiet=quiet) as display:
 
@@ -187,8 +168,7 @@ def _train_with_progress(run: TrainingRun, *, resume: bool, quiet: bool) -> Trai
                 typer.echo(f"{progress.triplets:,} triplets: {text}", err=True)
                 next_line = progress.step + max(progress.steps // 20, 1)
 
-        run.on_progress = show
-        return run.train(resume=resume)
+        yield show
 
 
 def describe_progress(progress: TrainingProgress) -> str:
@@ -199,18 +179,18 @@ def describe_progress(progress: TrainingProgress) -> str:
 
 
 def _draw_curves(folder: Path) -> bool:
-    from eqkin.learning.checkpoint import METRICS_FILE, read_metrics
+    from eqkin.learning.checkpoint import read_metrics
     from eqkin.learning.curves import draw_training_curves
 
     try:
-        draw_training_curves(read_metrics(folder / METRICS_FILE), folder)
+        draw_training_curves(read_metrics(folder), folder)
     except BadInput as error:
         warn(f"no curves were drawn: {error}")
         return False
     return True
 
 
-def _print_outcome(outcome: TrainingResult, folder: Path, as_json: bool, *, drawn: bool, together: bool) -> None:
+def _print_outcome(outcome: TrainingResult, folder: Path, as_json: bool, *, drawn: bool) -> None:
     score = outcome.ranking
     result: dict[str, Any] = {"finished": outcome.finished, "step": outcome.step}
     result |= {"model": str(outcome.model) if outcome.model else None, "ranking": None}
@@ -224,7 +204,7 @@ def _print_outcome(outcome: TrainingResult, folder: Path, as_json: bool, *, draw
             curves = f", the curves in {folder / 'curves.png'}" if drawn else ""
             typer.echo(f"the network is in {outcome.model}{curves}")
         else:
-            command = f"`{'torchrun ... ' if together else ''}eqkin train --resume -o {folder}`"
+            command = f"`eqkin train --resume -o {folder}`"
             typer.echo(f"stopped at step {outcome.step:,}; {command} continues (name the same library or file)")
 
     emit(result, as_json, render)
@@ -261,9 +241,6 @@ def finetune(
         eqkin finetune corpus.zst --pairs equalities --batch 4096 --device cuda
     """
     require_torch()
-    from eqkin.learning.distributed import require_single_process
-
-    require_single_process("finetuning")
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file, but the network needs a folder: choose another name")
     from eqkin.learning.equalities import finetune_model

@@ -34,14 +34,14 @@ class Augmentation:
     def __init__(self, transpositions: float, *, seed: int, device: torch.device, share: float = 1.0) -> None:
         self._share, self._renamed = share, RandomStream(seed, "renamed")
         self._cdf = torch.tensor(_compute_poisson_cdf(transpositions), dtype=torch.float64, device=device)
-        self._number, self._first, self._second = (
-            RandomStream(seed, name) for name in ("flips", "flip-one", "flip-two")
-        )
+        self._number = RandomStream(seed, "flips")
+        self._first = RandomStream(seed, "flip-one")
+        self._second = RandomStream(seed, "flip-two")
 
-    def draw(self, step: Tensor, equations: int, positions: Tensor | None = None) -> Renaming:
-        """Draw the renamings of a step for equations at some positions in the batch, by default 0, 1, ..."""
+    def draw(self, step: Tensor, equations: int) -> Renaming:
+        """Draw the renamings of a step, one per equation of its batch."""
         device = self._cdf.device
-        index = torch.arange(equations, device=device) if positions is None else positions
+        index = torch.arange(equations, device=device)
         flips = torch.searchsorted(self._cdf, self._number.draw_uniform(step, index), right=True)
         if self._share < 1:
             flips = torch.where(self._renamed.draw_uniform(step, index) < self._share, flips, 0)
@@ -99,21 +99,20 @@ class Masking:
 
     def __init__(self, share: float, *, seed: int) -> None:
         self._share = share
-        self._room_per_mille = math.ceil(1_200 * share)  # 20 % more than expected, plus 32
+        self._room_per_mille = math.ceil(1_200 * share)
         self._stream = RandomStream(seed, "mask")
 
-    def draw(self, step: Tensor, nodes: Tensor, count: Tensor, positions: Tensor | None = None) -> NodeMask:
+    def draw(self, step: Tensor, nodes: Tensor, count: Tensor) -> NodeMask:
         """Draw the mask of a step.
 
         Args:
             step: Number of the step.
             nodes: 0, 1, ...; those from `count` on are padding.
             count: Number of nodes without padding.
-            positions: The positions of the nodes in the whole batch, which determine the draw; by default `nodes`.
         """
-        room = nodes.shape[0] * self._room_per_mille // 1_000 + 32  # exceeded once in 10^7 batches; the rest is ignored
-        random = self._stream.draw_uniform(step, nodes if positions is None else positions)
-        hidden = (random < self._share) & (nodes < count)
+        # 20 % more than expected, plus 32: exceeded once in 10^7 batches, and then the rest does not count.
+        room = nodes.shape[0] * self._room_per_mille // 1_000 + 32
+        hidden = (self._stream.draw_uniform(step, nodes) < self._share) & (nodes < count)
         index = hidden.cumsum(0) - 1
         index = torch.where(hidden & (index < room), index, -1)
         chosen = nodes.new_zeros(room + 1)

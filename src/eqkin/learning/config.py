@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,16 +102,14 @@ class Recipe:
     @property
     def optimizer(self) -> OptimizerConfig:
         """Steps, learning rate and averaging."""
-        names = [field.name for field in dataclasses.fields(OptimizerConfig)]
-        return OptimizerConfig(**{name: getattr(self, name) for name in names})
+        return OptimizerConfig(
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(OptimizerConfig)}
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values; settings that were added later are omitted if they have their default."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        kept = {k: v for k, v in values.items() if k not in _LATER_DEFAULTS or v != _LATER_DEFAULTS[k]}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()} | {
-            "architecture": self.architecture.to_dict()
-        }
+        """Return JSON values."""
+        values: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(self)))
+        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Recipe:
@@ -124,8 +123,8 @@ class Recipe:
 
     def override(self, settings: dict[str, str]) -> Recipe:
         """Return the recipe with some settings replaced, given as text (`{"batch": "1024", "width": "64"}`)."""
-        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "architecture"}
-        shape = {f.name: getattr(self.architecture, f.name) for f in dataclasses.fields(self.architecture)}
+        shape = vars(self.architecture).copy()
+        own = {name: value for name, value in vars(self).items() if name != "architecture"}
         for name, text in settings.items():
             values = own if name in own else shape
             if name not in values:
@@ -135,46 +134,56 @@ class Recipe:
 
     def validate(self) -> Recipe:
         """Return the recipe itself; raises `BadInput` if a setting is invalid."""
-        shape, kinds = self.architecture, ", ".join(CONTEXT_KINDS)
-        weights = (self.structure_weight, self.context_weight, self.words_weight)
-        layers = ",".join(map(str, shape.normalised))
-        checks = {
-            f"loss must be one of {', '.join(LOSSES)}": self.loss in LOSSES,
-            f"contexts must be some of {kinds}": bool(self.contexts) and {*self.contexts} <= {*CONTEXT_KINDS},
-            "masking must be in [0, 1)": 0 <= self.masking < 1,
-            "transpositions must be in [0, 500]": 0 <= self.transpositions <= 500,
-            "batch must be at least 1": self.batch >= 1,
-            "triplets must be in [1, 10^15]": 1 <= self.triplets <= 10**15,
-            "learning_rate must be positive": 0 < self.learning_rate < 100,
-            "warm_up must not be negative": self.warm_up >= 0,
-            "held_out must be in (0, 0.9]": 0 < self.held_out <= 0.9,
-            "renamed and averaged must be in [0, 1]": all(0 <= share <= 1 for share in (self.renamed, self.averaged)),
-            "notations and rewritten must not be negative": min(self.notations, self.rewritten) >= 0,
-            "notations_renamed must be in [0, 1]": 0 <= self.notations_renamed <= 1,
-            "notations_paraphrased must be in [0, 1]": 0 <= self.notations_paraphrased <= 1,
-            "notations_share and names_share must not be negative, their sum must be below 1": (
-                min(self.notations_share, self.names_share) >= 0 and self.notations_share + self.names_share < 1
-            ),
-            "balance must be in [0, 1]": 0 <= self.balance <= 1,
-            "weight_decay must be in [0, 1)": 0 <= self.weight_decay < 1,
-            f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
-            "temperature must be in [0.001, 100]": 0.001 <= self.temperature <= 100,
-            "the weights of the losses must be in [0, 1000]": all(0 <= weight <= 1000 for weight in weights),
-            'the loss "kin" needs at least one positive weight': self.loss != "kin" or sum(weights) > 0,
-            "seeds must have at most 64 bits": all(-(2**63) <= s < 2**63 for s in (self.seed, self.split_seed)),
-            "width, layers, dimensions must be at least 1": min(shape.width, shape.layers, shape.dimensions) >= 1,
-            f"normalised must be some of the layers 0 to {shape.layers - 1}, and is {layers}": all(
-                isinstance(layer, int) and 0 <= layer < shape.layers for layer in shape.normalised
-            ),
-        }
-        for message, is_satisfied in checks.items():
-            if not is_satisfied:
-                raise BadInput(f"recipe: {message}")
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self if hasattr(self, name) else self.architecture, name)
+            if not low <= value <= high:
+                raise BadInput(f"recipe: {name} must be from {low:,} to {high:,}, not {value}")
+        for name, allowed in (("loss", LOSSES), ("schedule", SCHEDULES), ("contexts", CONTEXT_KINDS)):
+            value = getattr(self, name)
+            chosen = value if isinstance(value, tuple) else (value,)
+            if not chosen or not {*chosen} <= {*allowed}:
+                raise BadInput(
+                    f"recipe: {name} must be of {', '.join(allowed)}, not {', '.join(map(str, chosen)) or 'empty'}"
+                )
+        layers = self.architecture.layers
+        if not all(layer in range(layers) for layer in self.architecture.normalised):
+            raise BadInput(f"recipe: normalised must be some of the layers 0 to {layers - 1}")
+        if self.notations_share + self.names_share >= 1:
+            raise BadInput("recipe: the sum of notations_share and names_share must be below 1")
+        if self.loss == "kin" and not self.structure_weight + self.context_weight + self.words_weight:
+            raise BadInput('recipe: the loss "kin" needs at least one positive weight')
         return self
 
 
-_FIRST_FIELDS = 13  # of the first recipes; the later ones are omitted from JSON where they have their default
-_LATER_DEFAULTS = {f.name: f.default for f in dataclasses.fields(Recipe)[_FIRST_FIELDS:]}
+_SEEDS = (-(2**63), 2**63 - 1)
+_RANGES: dict[str, tuple[float, float]] = {
+    "masking": (0, 0.99),
+    "transpositions": (0, 500),
+    "batch": (1, 10**9),
+    "triplets": (1, 10**15),
+    "learning_rate": (1e-12, 100),
+    "warm_up": (0, 10**15),
+    "held_out": (1e-6, 0.9),
+    "split_seed": _SEEDS,
+    "seed": _SEEDS,
+    "renamed": (0, 1),
+    "balance": (0, 1),
+    "weight_decay": (0, 0.99),
+    "averaged": (0, 1),
+    "temperature": (0.001, 100),
+    "structure_weight": (0, 1_000),
+    "context_weight": (0, 1_000),
+    "words_weight": (0, 1_000),
+    "notations": (0, 1_000),
+    "rewritten": (0, 10**9),
+    "notations_renamed": (0, 1),
+    "notations_paraphrased": (0, 1),
+    "notations_share": (0, 1),
+    "names_share": (0, 1),
+    "width": (1, 10**6),
+    "layers": (1, 1_000),
+    "dimensions": (1, 10**6),
+}
 
 RECIPES = {
     "paper": Recipe(),

@@ -354,15 +354,14 @@ def finetune_model(
     learned, checked, tested = (chosen.get_sides(part) for part in (chosen.train, chosen.validation, chosen.test))
     log(f"{len(learned):,} training pairs, {len(checked):,} validation pairs, {len(tested):,} test pairs")
 
-    def make_tower() -> GraphTower:
-        return GraphTower(chosen.pairs.forest, first, chosen_device)
+    tower = GraphTower(chosen.pairs.forest, first, chosen_device)
 
     def compute_recall(vectors: Floats) -> dict[str, float]:
         ranks = compute_partner_ranks(vectors)
         return {f"r{k}": float(np.mean(ranks < k)) for k in DEPTHS}
 
-    before = compute_recall(make_tower().compute_vectors(tested.T.ravel()))
-    tower, choice = finetune({"network": make_tower}, learned, checked, compute_mrr, settings, log)
+    before = compute_recall(tower.compute_vectors(tested.T.ravel()))
+    choice = finetune(tower, learned, checked, compute_mrr, settings, log)
     after = compute_recall(tower.compute_vectors(tested.T.ravel()))
     facts: dict[str, Any] = {
         "model": first.digest, "corpus": corpus.digest, "pairs": pairs, "learned": len(learned),

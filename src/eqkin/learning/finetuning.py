@@ -1,14 +1,12 @@
 """Finetuning: train an encoder to find the right side of an equality from the left (paper, section 6.4).
 
-All combinations of candidates and learning rates are tried, and the best state on validation pairs is kept, which may
-be the initial one.
+All learning rates are tried, and the best state on validation pairs is kept, which may be the initial one.
 """
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,15 +20,16 @@ from eqkin.errors import BadInput, TrainingFailed
 from eqkin.formulas import Forest
 from eqkin.learning.batches import DeviceForest
 from eqkin.learning.config import LoggingConfig, OptimizerConfig
-from eqkin.learning.distributed import require_single_process
-from eqkin.learning.losses import INFO_NCE_TEMPERATURE, InfoNCELoss
+from eqkin.learning.losses import INFO_NCE_TEMPERATURE, compute_info_nce_loss
 from eqkin.learning.torch_network import build_network
-from eqkin.learning.trainer import Trainer
+from eqkin.learning.trainer import RunSettings, Trainer
 from eqkin.learning.tree_ops import TreeBatch
 
 LEARNING_RATES = (3e-5, 1e-4, 3e-4, 1e-3)
-_EVALUATIONS = 20  # of a trial whose steps are given
-_BATCH_FORMULAS = 1_024  # encoded at a time outside of training
+# Of a learning rate whose steps are given.
+_EVALUATIONS = 20
+# Encoded at a time outside of training.
+_BATCH_FORMULAS = 1_024
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -109,105 +108,86 @@ class FinetuningConfig:
 
 @dataclass(frozen=True)
 class FinetuningChoice:
-    """The best combination on the validation pairs."""
+    """The best learning rate and number of epochs on the validation pairs."""
 
-    candidate: str
-    learning_rate: float  # NaN: the initial state was best
+    learning_rate: float | None  # None: the initial state was best
     epochs: int
     score: float  # on the validation pairs
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values."""
-        return asdict(self) | {"learning_rate": None if math.isnan(self.learning_rate) else self.learning_rate}
+        return asdict(self)
 
 
 def finetune(
-    candidates: Mapping[str, Callable[[], Tower]],
+    tower: Tower,
     pairs: Integers,
     validation: Integers,
     score: Callable[[Floats], float],
     config: FinetuningConfig,
     log: Callable[[str], None] = lambda message: None,
-) -> tuple[Tower, FinetuningChoice]:
-    """Finetune all candidates and return the best.
+) -> FinetuningChoice:
+    """Finetune a tower with each learning rate, leave it in its best state, and return the choice.
 
     Args:
-        candidates: Functions that return a tower with its initial weights, by name.
+        tower: Changed in place.
         pairs: (n, 2) numbers of the left and right sides to train on.
         validation: (m, 2) those to choose on.
         score: Scores the vectors of the validation pairs, left sides first, then right sides; larger is better.
         config: Settings.
-        log: Called with a message about each combination.
-
-    Returns:
-        The tower in its best state, and the choice.
+        log: Called with a message about each learning rate.
 
     Raises:
         BadInput: There are fewer than two training pairs, or no validation pairs.
         TrainingFailed: The loss became NaN or infinite with every learning rate.
     """
-    require_single_process("finetuning")
-    if len(pairs) < 2 or not len(validation):
+    if len(pairs) < 2 or not len(validation) or not config.rates:
         raise BadInput(f"{len(pairs)} training and {len(validation)} validation pairs are too few for finetuning")
-    best: _Trial | None = None
-    failure: TrainingFailed | None = None
-    for name, make_tower in candidates.items():
-        for rate in config.rates:
-            trial = _Trial(name, make_tower(), validation, score)
-            try:
-                trial.train(pairs, rate, config)
-            except TrainingFailed as error:
-                failure = error
-                log(f"{name}, learning rate {rate:g}: {error}")
-                continue
-            log(f"{name}, learning rate {rate:g}: best after {trial.choice.epochs} of {config.epochs} epochs, "
-                f"score {trial.choice.score:.3f}")  # fmt: skip
-            if best is None or trial.choice.score > best.choice.score:
-                best = trial
-    if best is None:
-        raise failure or BadInput("there is nothing to finetune: give a tower and a learning rate")
-    best.tower.load_state_dict(best.state)
-    return best.tower.eval(), best.choice
+    batch = min(config.batch, len(pairs))
+    # Pairs that do not fill a batch are left out until the next epoch.
+    epoch_steps = len(pairs) // batch
+    steps = config.steps or epoch_steps * config.epochs
+    score_steps = max(steps // _EVALUATIONS, 1) if config.steps else epoch_steps
+    initial = state = _copy_state(tower)
+    best = FinetuningChoice(None, 0, score(tower.compute_vectors(validation.T.ravel())))
+    failures: list[TrainingFailed] = []
 
-
-class _Trial:
-    """The training of one tower with one learning rate, evaluated after every epoch."""
-
-    def __init__(self, name: str, tower: Tower, validation: Integers, score: Callable[[Floats], float]) -> None:
-        self.tower = tower
-        self._name, self._validation, self._score = name, validation.T.ravel(), score
-        self.choice = FinetuningChoice(name, math.nan, 0, -1.0)
-        self.state: dict[str, Tensor] = {}
-
-    def train(self, pairs: Integers, rate: float, config: FinetuningConfig) -> None:
-        """Train for all epochs."""
-        batch = min(config.batch, len(pairs))
-        steps = len(pairs) // batch  # per epoch; pairs that do not fill a batch are left out until the next epoch
-        loss = InfoNCELoss(config.temperature)
+    for rate in config.rates:
+        tower.load_state_dict(initial)
         order = np.zeros(0, np.int64)
 
         def compute_loss(step: int) -> Tensor:
             nonlocal order
-            epoch, position = divmod(step, steps)
+            epoch, position = divmod(step, epoch_steps)
             if position == 0:
                 order = np.random.default_rng([config.seed, epoch]).permutation(len(pairs))
             chosen = pairs[order[position * batch : (position + 1) * batch]]
-            left, right = self.tower(chosen.T.ravel()).chunk(2)
-            result: Tensor = loss(left, right)
-            return result
+            left, right = tower(chosen.T.ravel()).chunk(2)
+            return compute_info_nce_loss(left, right, config.temperature)
 
-        self._evaluate(math.nan, 0)
-        total = config.steps or steps * config.epochs
-        every = max(total // _EVALUATIONS, 1) if config.steps else steps
-        trainer = Trainer(self.tower, compute_loss, OptimizerConfig(total, rate))
-        trainer.logging = LoggingConfig(log_steps=total, score_steps=every)
-        trainer.evaluate = lambda step: self._evaluate(rate, step // steps)
-        trainer.train()
-        self._evaluate(rate, total // steps)
+        def keep_best(trainer: Trainer, rate: float = rate) -> None:
+            nonlocal best, state
+            reached = score(tower.compute_vectors(validation.T.ravel()))
+            if reached > best.score:
+                best, state = FinetuningChoice(rate, trainer.step // epoch_steps, reached), _copy_state(tower)
 
-    def _evaluate(self, rate: float, epochs: int) -> None:
-        """Keep the state if it is the best so far."""
-        reached = self._score(self.tower.compute_vectors(self._validation))
-        if reached > self.choice.score:
-            self.choice = FinetuningChoice(self._name, rate, epochs, reached)
-            self.state = {name: tensor.detach().clone() for name, tensor in self.tower.state_dict().items()}
+        logging = LoggingConfig(log_steps=steps, score_steps=score_steps)
+        settings = RunSettings(logging=logging, evaluate=keep_best)
+        trainer = Trainer(tower, compute_loss, OptimizerConfig(steps, rate), settings=settings)
+        try:
+            trainer.train()
+            keep_best(trainer)
+        except TrainingFailed as error:
+            failures.append(error)
+            log(f"learning rate {rate:g}: {error}")
+            continue
+        log(f"learning rate {rate:g}: best so far with {best.learning_rate}, {best.epochs} epochs: {best.score:.3f}")
+    if len(failures) == len(config.rates):
+        raise failures[-1]
+    tower.load_state_dict(state)
+    tower.eval()
+    return best
+
+
+def _copy_state(tower: Tower) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in tower.state_dict().items()}

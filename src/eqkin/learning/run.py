@@ -1,21 +1,16 @@
-"""`TrainingRun`: train a network on a corpus, evaluate it on held-out papers, and keep everything in a folder.
+"""`train`: train a network on a corpus, evaluate it on held-out papers, and keep everything in a folder.
 
 The folder contains
 
-    checkpoint.safetensors   where to continue
-    metrics.jsonl            losses, speed and scores
-    model/                   the network, for `Encoder.load`
-
-Several processes may train together (see `distributed`): the first one writes, evaluates and reports. Only the first
-needs the folder; it sends the others what it reads there.
+    checkpoint.safetensors.zst   where to continue
+    metrics.jsonl                losses, speed and scores
+    model/                       the network, for `Encoder.load`
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +20,106 @@ from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
 from eqkin.formulas import Vocabulary
 from eqkin.learning.batches import DeviceForest
-from eqkin.learning.checkpoint import METRICS_FILE, Checkpoint, MetricsFile, load_checkpoint, lock_run, read_metrics
+from eqkin.learning.checkpoint import append_metrics, load_checkpoint, read_metrics
 from eqkin.learning.config import LoggingConfig, Recipe, choose_device
 from eqkin.learning.data import Corpus
-from eqkin.learning.distributed import SINGLE_PROCESS, ProcessGroup
 from eqkin.learning.notations import add_related
 from eqkin.learning.objective import build_training_data
 from eqkin.learning.ranking import DELTA, RankingScore, score_ranking
 from eqkin.learning.sampling import TripletSampler
 from eqkin.learning.torch_network import TreeNetwork
-from eqkin.learning.trainer import RecipeTrainer, TrainingProgress
+from eqkin.learning.trainer import RecipeTrainer, RunSettings, TrainingProgress
+from eqkin.storage.files import WriterLock, make_folder
 
 MODEL_FOLDER = "model"
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The end of a run."""
+
+    step: int
+    finished: bool  # otherwise it was stopped, and can be resumed
+    ranking: RankingScore | None
+    model: Path | None
+
+
+def train(
+    corpus: Corpus,
+    recipe: Recipe,
+    folder: Path,
+    *,
+    device: str = "auto",
+    fast: bool = True,
+    resume: bool = False,
+    logging: LoggingConfig | None = None,
+    on_progress: Callable[[TrainingProgress], None] = lambda progress: None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> TrainingResult:
+    """Train a network.
+
+    Args:
+        corpus: What to learn from; some of its works are held out.
+        recipe: How to learn.
+        folder: Where everything is stored.
+        device: "cpu", "cuda", or "auto" for a GPU if there is one.
+        fast: On a GPU, compile and capture the steps.
+        resume: Continue from the folder's checkpoint, if there is one. The result is that of an uninterrupted run
+            (bit by bit on CPUs).
+        logging: When to log, evaluate and save.
+        on_progress: Called every few steps.
+        should_stop: Called every few steps; if it returns True, the run saves its state and ends.
+
+    Raises:
+        BadInput: The folder contains another run, or nothing can be learned from the corpus.
+        CorruptData: The folder's checkpoint is damaged.
+        TrainingFailed: The loss or a weight is NaN or infinite; names the step and its equations.
+        LibraryBusy: Another process uses the folder.
+        StorageFailed: The disk is full or read-only.
+    """
+    chosen_device, logging = choose_device(device), logging or LoggingConfig()
+    # Works are split, not papers: papers of one work share authors and notation.
+    learned, held_out = corpus.split(recipe.held_out, recipe.split_seed)
+    with WriterLock(make_folder(folder)):
+        saved = load_checkpoint(folder)
+        if saved and not resume:
+            raise BadInput(
+                f"{folder} contains a run at step {saved.facts['step']:,}: "
+                "continue it with --resume, or choose another folder"
+            )
+        # The recipe may ask for pairs that no corpus has: equations in other notations, or with a common name.
+        learned = add_related(learned, recipe, folder)
+        vocabulary = Vocabulary.learn([learned.forest])
+        evaluator = HeldOutEvaluator(held_out, vocabulary, recipe, chosen_device)
+
+        def evaluate(trainer: RecipeTrainer, triples: int = logging.score_triples) -> RankingScore:
+            ranking = evaluator.score(trainer.network, triples)
+            _log_ranking(folder, trainer, ranking)
+            return ranking
+
+        trainer = RecipeTrainer(
+            recipe,
+            build_training_data(learned, vocabulary, recipe, chosen_device),
+            fast=fast,
+            get_equation_id=learned.get_equation_id,
+            settings=RunSettings(
+                folder=folder,
+                identity={"recipe": recipe.to_dict(), "corpus": corpus.digest},
+                logging=logging,
+                evaluate=evaluate,
+                on_progress=on_progress,
+                should_stop=should_stop,
+            ),
+        )
+        trainer.resume(saved)
+        if not trainer.train():
+            return TrainingResult(trainer.step, False, trainer.ranking, None)
+        trainer.save()
+        ranking = evaluate(trainer, logging.final_triples)
+        results: dict[str, Any] = {"corpus": corpus.digest, "learned_from": learned.compute_statistics()}
+        results |= {"words": len(learned.words.vocabulary) if learned.words is not None else 0}
+        _save_model(folder / MODEL_FOLDER, trainer, vocabulary, results, ranking)
+        return TrainingResult(trainer.step, True, ranking, folder / MODEL_FOLDER)
 
 
 class HeldOutEvaluator:
@@ -71,146 +154,32 @@ class HeldOutEvaluator:
         return score_ranking(positive, against, papers)
 
 
-@dataclass(frozen=True)
-class TrainingResult:
-    """The end of a run."""
+def _log_ranking(folder: Path, trainer: RecipeTrainer, ranking: RankingScore) -> None:
+    """Write a record of a ranking score, unless a finished run was resumed and has it already."""
+    record = {
+        "step": trainer.step, "triplets": trainer.step * trainer.batch,
+        "ranking": ranking.score, "low": ranking.low, "high": ranking.high, "triples": ranking.triples,
+    }  # fmt: skip
+    if record not in read_metrics(folder):
+        append_metrics(folder, record)
 
-    step: int
-    finished: bool  # otherwise it was stopped, and can be resumed
-    ranking: RankingScore | None  # None in all processes but the first
-    model: Path | None  # likewise
 
-
-@dataclass
-class TrainingRun:
-    """A run in a folder.
-
-    Attributes:
-        corpus: What to learn from; some of its works are held out.
-        recipe: How to learn.
-        folder: Where everything is stored.
-        device: "cpu", "cuda", or "auto" for a GPU if there is one; ignored if there are several processes.
-        fast: On a GPU, compile and capture the steps.
-        logging: When to log, evaluate and save.
-        on_progress: Called every few steps in the first process.
-        should_stop: Called every few steps in every process; if any returns True, the run saves its state and ends.
-        group: The processes that train together, each with a `TrainingRun` like this one.
-    """
-
-    corpus: Corpus
-    recipe: Recipe
-    folder: Path
-    device: str = "auto"
-    fast: bool = True
-    logging: LoggingConfig = field(default_factory=LoggingConfig)
-    on_progress: Callable[[TrainingProgress], None] = lambda progress: None
-    should_stop: Callable[[], bool] = lambda: False
-    group: ProcessGroup = SINGLE_PROCESS
-
-    def train(self, *, resume: bool = False) -> TrainingResult:
-        """Train until the recipe's last step or until stopped.
-
-        Args:
-            resume: Continue from the folder's checkpoint, if there is one. The result is that of an uninterrupted run
-                (bit by bit on CPUs).
-
-        Raises:
-            BadInput: The folder contains another run, nothing can be learned from the corpus, or the batch cannot be
-                divided among the processes.
-            CorruptData: The folder's checkpoint is damaged.
-            TrainingFailed: The loss or a weight is NaN or infinite; names the step and its equations.
-            LibraryBusy: Another process uses the folder.
-            StorageFailed: The disk is full or read-only.
-            Unreachable: Another process of the run is lost.
-        """
-        recipe, group = self.recipe, self.group
-        device = choose_device(self.device) if group.is_single else group.device
-        group.check_batch_size(recipe.batch)
-        if not group.is_single:
-            group.check_same("equations", self.corpus.digest)
-            group.check_same("recipes", json.dumps(recipe.to_dict()))
-        train_corpus, held_out = self.corpus.split(recipe.held_out, recipe.split_seed)
-        with ExitStack() as stack:
-            saved = self._open_folder(stack, resume=resume)
-            prepared = group.run_on_first(lambda: add_related(train_corpus, recipe, self.folder))
-            train_corpus = prepared or add_related(train_corpus, recipe, self.folder)  # others read what it wrote
-            vocabulary = Vocabulary.learn([train_corpus.forest])
-            evaluator = group.run_on_first(lambda: HeldOutEvaluator(held_out, vocabulary, recipe, device))
-            data = build_training_data(train_corpus, vocabulary, recipe, device, group)
-            fast = self.fast and device.type == "cuda"
-            get_id = train_corpus.get_equation_id
-            trainer = RecipeTrainer(recipe, data, compiled=fast, captured=fast, group=group, get_equation_id=get_id)
-            trainer.folder, trainer.logging = self.folder, self.logging
-            trainer.identity = {"recipe": recipe.to_dict(), "corpus": self.corpus.digest}
-            trainer.on_progress, trainer.should_stop = self.on_progress, self.should_stop
-            if evaluator is not None:
-                trainer.metrics = MetricsFile(self.folder / METRICS_FILE)
-                triples = self.logging.score_triples
-                trainer.evaluate = lambda step: self._evaluate(evaluator, trainer, triples)
-            if saved is not None:
-                trainer.resume(saved)
-            elif trainer.metrics is not None:
-                trainer.metrics.rewind(-1)
-            if not trainer.train():
-                return TrainingResult(trainer.step, False, trainer.ranking, None)
-            trainer.save()
-            if evaluator is None:
-                return TrainingResult(trainer.step, True, None, None)
-            ranking = self._evaluate(evaluator, trainer, self.logging.final_triples)
-            self._save_model(trainer, train_corpus, vocabulary, ranking)
-            return TrainingResult(trainer.step, True, ranking, self.folder / MODEL_FOLDER)
-
-    def _open_folder(self, stack: ExitStack, *, resume: bool) -> Checkpoint | None:
-        """Lock the folder and read its checkpoint in the first process, which sends it to the others."""
-
-        def open_in_first() -> Checkpoint | None:
-            stack.enter_context(lock_run(self.folder))
-            saved = load_checkpoint(self.folder)
-            if saved and not resume:
-                raise BadInput(
-                    f"{self.folder} contains a run at step {saved.facts['step']:,}: "
-                    "continue it with --resume, or choose another folder"
-                )
-            return saved
-
-        return self.group.broadcast(open_in_first)
-
-    def _evaluate(self, evaluator: HeldOutEvaluator, trainer: RecipeTrainer, triples: int) -> RankingScore:
-        """Compute the ranking score on held-out papers and write a record of it."""
-        ranking = evaluator.score(trainer.network, triples)
-        metrics = trainer.metrics
-        record = {
-            "step": trainer.step, "triplets": trainer.step * self.recipe.batch,
-            "ranking": ranking.score, "low": ranking.low, "high": ranking.high, "triples": triples,
-        }  # fmt: skip
-        key = (trainer.step, triples)
-        if metrics is not None and key not in ((r["step"], r.get("triples")) for r in read_metrics(metrics.path)):
-            metrics.append(record)  # unless a finished run was resumed
-        return ranking
-
-    def _save_model(
-        self, trainer: RecipeTrainer, train_corpus: Corpus, vocabulary: Vocabulary, ranking: RankingScore
-    ) -> None:
-        """Write the network with the weights of the objective and the results of the run."""
-        state = trainer.network.state_dict() | trainer.objective.get_extra_weights()
-        results: dict[str, Any] = {
-            "corpus": self.corpus.digest,
-            "learned_from": train_corpus.compute_statistics(),
-            "words": len(train_corpus.words.vocabulary) if train_corpus.words is not None else 0,
-            "contexts": trainer.data.sampler.shares,
-            "triplets": trainer.step * self.recipe.batch,
-            "seconds": round(trainer.seconds, 1),
-            "losses": trainer.last_losses,
-            "held_out_ranking": {
-                "score": ranking.score, "low": ranking.low, "high": ranking.high,
-                "triples": ranking.triples, "papers": ranking.papers, "colours": ranking.colours,
-                "delta": DELTA,
-            },
-        }  # fmt: skip
-        Model(
-            architecture=self.recipe.architecture,
-            vocabulary=vocabulary,
-            weights={name: tensor.float().cpu().numpy() for name, tensor in state.items()},
-            recipe=self.recipe.to_dict(),
-            training=results,
-        ).save(self.folder / MODEL_FOLDER)
+def _save_model(
+    folder: Path, trainer: RecipeTrainer, vocabulary: Vocabulary, results: dict[str, Any], ranking: RankingScore
+) -> None:
+    """Write the network, the masking heads if there are any, and the results of the run."""
+    objective = trainer.objective.state_dict()
+    heads = {name: tensor for name, tensor in objective.items() if name.startswith("heads.")}
+    weights = {name: tensor.float().cpu().numpy() for name, tensor in (trainer.network.state_dict() | heads).items()}
+    results |= {
+        "contexts": trainer.data.sampler.shares,
+        "triplets": trainer.step * trainer.batch,
+        "seconds": round(trainer.seconds, 1),
+        "losses": trainer.last_losses,
+        "held_out_ranking": {
+            "score": ranking.score, "low": ranking.low, "high": ranking.high,
+            "triples": ranking.triples, "papers": ranking.papers, "colours": ranking.colours, "delta": DELTA,
+        },
+    }  # fmt: skip
+    recipe = trainer.recipe
+    Model(recipe.architecture, vocabulary, weights, recipe.to_dict(), results).save(folder)

@@ -33,9 +33,9 @@ from torch import Tensor
 from eqkin.errors import BadInput
 from eqkin.learning.config import CONTEXT_KINDS
 from eqkin.learning.data import Corpus
-from eqkin.learning.distributed import SINGLE_PROCESS, ProcessGroup
-from eqkin.learning.losses import TERM_COLUMNS, TermTables
 from eqkin.learning.randomness import RandomStream
+from eqkin.learning.structure import COLUMNS
+from eqkin.learning.teachers import TermTables
 
 STRUCTURAL_NEIGHBOURS = 16  # per tree
 PROJECTION_DIMENSIONS = 512  # of a random projection that nearly preserves cosines
@@ -63,18 +63,17 @@ class TripletSampler:
     """Draws triplets from a corpus, on the device that stores its tables.
 
     Args:
+        corpus: What to draw from.
         kinds: The kinds of context to use.
+        seed: Determines the triplets of every step.
+        device: Where to draw.
         balance: 0: papers are equally likely; 1: works are equally likely.
         shares: Fraction of the triplets from each of some works, if it is in the corpus.
-
-    Attributes:
-        structural_neighbours: (trees, any number) those of each tree, which replace random negatives; or None.
+        neighbours: (trees, any number) structural neighbours of each tree, which replace random negatives; or None.
 
     Raises:
         BadInput: No equation has a partner of any of these kinds.
     """
-
-    structural_neighbours: Tensor | None = None
 
     def __init__(
         self,
@@ -85,44 +84,40 @@ class TripletSampler:
         device: torch.device,
         balance: float = 0.0,
         shares: Mapping[str, float] = MappingProxyType({}),
+        neighbours: Tensor | None = None,
     ) -> None:
-        self.device = device
-        papers, trees = len(corpus.papers), len(corpus)
-        paper_start = np.searchsorted(corpus.paper, np.arange(papers + 1))
+        self.device, self._neighbours = device, neighbours
+        self.trees, self.papers = len(corpus), len(corpus.papers)
+        paper_start = np.searchsorted(corpus.paper, np.arange(self.papers + 1))
         section_start = np.searchsorted(corpus.section, np.arange(int(corpus.section.max(initial=-1)) + 2))
-        in_paper = np.diff(paper_start)[corpus.paper]
-        in_section = np.diff(section_start)[corpus.section]
-        # the papers that cite or are cited by each paper, one after the other, and where each paper's begin
+        # The papers that cite or are cited by each paper, one after the other, and where each paper's begin.
         both = np.concatenate([corpus.citations, corpus.citations[:, ::-1]]).astype(np.int64).reshape(-1, 2)
         both = np.unique(both, axis=0)
-        neighbours, neighbour_start = both[:, 1], np.searchsorted(both[:, 0], np.arange(papers + 1))
-        possible = np.stack([in_section > 1, in_paper > 1, np.diff(neighbour_start)[corpus.paper] > 0])
-        possible &= np.array([kind in kinds for kind in CONTEXT_KINDS])[:, None]
+        cited_start = np.searchsorted(both[:, 0], np.arange(self.papers + 1))
+
+        in_section = np.diff(section_start)[corpus.section]
+        in_paper = np.diff(paper_start)[corpus.paper]
+        in_cited = np.diff(cited_start)[corpus.paper]
+        possible = np.stack([in_section > 1, in_paper > 1, in_cited > 0])
+        possible &= np.isin(CONTEXT_KINDS, kinds)[:, None]
         if not possible.any():
             raise BadInput(
                 f"no equation has a partner by {', '.join(kinds) or 'any kind of context'}: "
                 "training needs papers with two or more equations"
             )
-        weight = possible / in_paper
-        if balance:
-            _, work, size = np.unique(np.array(corpus.works, object), return_inverse=True, return_counts=True)
-            weight *= (size[work].astype(np.float64) ** -balance)[corpus.paper]
-        kinds_of_work = [*shares]  # and all other works
-        group = np.array([kinds_of_work.index(w) if w in shares else len(shares) for w in corpus.works])[corpus.paper]
-        total = np.bincount(group, weight.sum(0), minlength=len(shares) + 1)
-        wanted = np.where(total[:-1] > 0, [*shares.values()], 0.0)
-        weight *= (np.append(wanted, 1 - wanted.sum()) / np.maximum(total, 1e-300))[group]
+        weight = possible / in_paper * _weigh_works(corpus, balance)
+        weight = _give_shares(corpus, weight, shares)
         self.shares = dict(zip(CONTEXT_KINDS, (weight.sum(1) / weight.sum()).tolist(), strict=True))
-        self.trees, self.papers = trees, papers
         self._cumulative_weight = self._put_on_device(np.cumsum(weight.ravel()))
         self._paper, self._section = self._put_on_device(corpus.paper), self._put_on_device(corpus.section)
         self._paper_start, self._section_start = self._put_on_device(paper_start), self._put_on_device(section_start)
-        self._neighbours, self._neighbour_start = self._put_on_device(neighbours), self._put_on_device(neighbour_start)
+        self._cited, self._cited_start = self._put_on_device(both[:, 1]), self._put_on_device(cited_start)
         names = ("anchor", "partner", "cited", "paper", "negative", "kin")
         self._streams = {name: RandomStream(seed, name) for name in names}
 
     def _put_on_device(self, array: npt.NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.array(array)).to(self.device)  # a copy: arrays of a file cannot be written
+        # A copy, because arrays of a file cannot be written.
+        return torch.from_numpy(np.array(array)).to(self.device)
 
     def draw(self, steps: Tensor, batch: int) -> Triplets:
         """Draw the triplets of some steps, given as a column of step numbers."""
@@ -136,16 +131,16 @@ class TripletSampler:
         end = torch.where(kind == 0, self._section_start[section + 1], self._paper_start[paper + 1])
         partner = start + self._streams["partner"].draw_below((end - start - 1).clamp(min=1), steps, index)
         partner += (partner >= anchor).long()
-        if len(self._neighbours):
-            first, last = self._neighbour_start[paper], self._neighbour_start[paper + 1]
+        if len(self._cited):
+            first, last = self._cited_start[paper], self._cited_start[paper + 1]
             chosen = first + self._streams["cited"].draw_below((last - first).clamp(min=1), steps, index)
-            cited = self._neighbours[chosen.clamp(max=len(self._neighbours) - 1)]
+            cited = self._cited[chosen.clamp(max=len(self._cited) - 1)]
             partner = torch.where(kind == 2, self._draw_from_papers(cited, "partner", steps, index), partner)
-        if self.structural_neighbours is not None:
-            chosen = self._streams["kin"].draw_below(self.structural_neighbours.shape[1], steps, index)
-            return Triplets(anchor, partner, self.structural_neighbours[anchor, chosen].long(), kind)
-        other_paper = self._streams["paper"].draw_below(self.papers, steps, index)
-        return Triplets(anchor, partner, self._draw_from_papers(other_paper, "negative", steps, index), kind)
+        if self._neighbours is None:
+            other_paper = self._streams["paper"].draw_below(self.papers, steps, index)
+            return Triplets(anchor, partner, self._draw_from_papers(other_paper, "negative", steps, index), kind)
+        chosen = self._streams["kin"].draw_below(self._neighbours.shape[1], steps, index)
+        return Triplets(anchor, partner, self._neighbours[anchor, chosen].long(), kind)
 
     def _draw_from_papers(self, paper: Tensor, stream: str, steps: Tensor, index: Tensor) -> Tensor:
         """Draw an equation of each paper."""
@@ -153,52 +148,58 @@ class TripletSampler:
         return start + self._streams[stream].draw_below(end - start, steps, index)
 
 
+def _weigh_works(corpus: Corpus, balance: float) -> npt.NDArray[np.float64]:
+    """Return (papers of its work)^-balance for each equation."""
+    _, work, size = np.unique(np.array(corpus.works, object), return_inverse=True, return_counts=True)
+    return (size[work].astype(np.float64) ** -balance)[corpus.paper]
+
+
+def _give_shares(corpus: Corpus, weight: npt.NDArray[Any], shares: Mapping[str, float]) -> npt.NDArray[Any]:
+    """Scale the weights, (kinds, trees), so that some works have these shares of them and the others the rest."""
+    names = [*shares]
+    of_paper = [names.index(work) if work in shares else len(names) for work in corpus.works]
+    group = np.array(of_paper)[corpus.paper]
+    total = np.bincount(group, weight.sum(0), minlength=len(names) + 1)
+    wanted = np.where(total[:-1] > 0, [*shares.values()], 0.0)
+    wanted = np.append(wanted, 1 - wanted.sum())
+    scaled: npt.NDArray[Any] = weight * (wanted / np.maximum(total, 1e-300))[group]
+    return scaled
+
+
 def find_structural_neighbours(
-    terms: TermTables,
-    paper: Tensor,
-    group: ProcessGroup = SINGLE_PROCESS,
-    block: tuple[int, int] = (_BLOCK_TREES, _BLOCK_CANDIDATES),
+    terms: TermTables, paper: Tensor, block: tuple[int, int] = (_BLOCK_TREES, _BLOCK_CANDIDATES)
 ) -> Tensor:
     """Return the 16 nearest trees of each tree by the cosine of their terms, (trees, 16) int32.
 
     Trees of the same paper, near-duplicates and trees with nothing in common are excluded. If fewer than 16 remain, the
-    nearest one is repeated; if none remains, the tree itself. The processes of the group divide the work; each gets the
-    whole result.
+    nearest one is repeated; if none remains, the tree itself.
     """
     device, count = paper.device, len(paper)
     vectors = _project(terms, device, torch.bfloat16 if device.type == "cuda" else torch.float32)
-    stride = -(-count // _MAX_CANDIDATES[device.type])
-    candidates = torch.arange(0, count, max(stride, 1), device=device)
+    stride = max(-(-count // _MAX_CANDIDATES[device.type]), 1)
+    candidates = torch.arange(0, count, stride, device=device)
     found = torch.zeros(count, STRUCTURAL_NEIGHBOURS, dtype=torch.int32, device=device)
-    for start in range(group.rank * block[0], count, group.size * block[0]):
-        here = torch.arange(start, min(start + block[0], count), device=device)
-        best, neighbour = _find_nearest(vectors, paper, here, candidates.split(block[1]))
+    for here in torch.arange(count, device=device).split(block[0]):
+        best = torch.full((len(here), STRUCTURAL_NEIGHBOURS), -1.0, device=device)
+        neighbour = here[:, None].expand(-1, STRUCTURAL_NEIGHBOURS)
+        for part in candidates.split(block[1]):
+            cosines = (vectors[here] @ vectors[part].T).float()
+            excluded = (paper[here][:, None] == paper[part]) | (cosines > _DUPLICATE_COSINE)
+            # The best so far compete with this part of the candidates.
+            together = torch.cat([best, cosines.masked_fill_(excluded, -1.0)], dim=1)
+            best, order = together.topk(STRUCTURAL_NEIGHBOURS, dim=1)
+            before = neighbour.gather(1, order.clamp(max=STRUCTURAL_NEIGHBOURS - 1))
+            new = part[(order - STRUCTURAL_NEIGHBOURS).clamp(min=0)]
+            neighbour = torch.where(order < STRUCTURAL_NEIGHBOURS, before, new)
         neighbour = torch.where(best > _NOISE_COSINE, neighbour, neighbour[:, :1])
         found[here] = torch.where(best[:, :1] > _NOISE_COSINE, neighbour, here[:, None]).int()
-    return group.all_reduce(found)
-
-
-def _find_nearest(
-    vectors: Tensor, paper: Tensor, here: Tensor, candidates: tuple[Tensor, ...]
-) -> tuple[Tensor, Tensor]:
-    """Return cosines and numbers of the nearest candidates of some trees, nearest first; excluded ones have -1."""
-    best = torch.full((len(here), STRUCTURAL_NEIGHBOURS), -1.0, device=here.device)
-    neighbour = here[:, None].expand(-1, STRUCTURAL_NEIGHBOURS)
-    for part in candidates:
-        cosines = (vectors[here] @ vectors[part].T).float()
-        excluded = (paper[here][:, None] == paper[part]) | (cosines > _DUPLICATE_COSINE)
-        cosines = torch.cat([best, cosines.masked_fill_(excluded, -1.0)], dim=1)
-        best, order = cosines.topk(STRUCTURAL_NEIGHBOURS, dim=1)
-        before = neighbour.gather(1, order.clamp(max=STRUCTURAL_NEIGHBOURS - 1))
-        new = part[(order - STRUCTURAL_NEIGHBOURS).clamp(min=0)]
-        neighbour = torch.where(order < STRUCTURAL_NEIGHBOURS, before, new)
-    return best, neighbour
+    return found
 
 
 def _project(terms: TermTables, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Project term vectors with random signs, which nearly preserves cosines, and scale them to length 1."""
     dimensions = PROJECTION_DIMENSIONS
-    cells = torch.arange(TERM_COLUMNS * dimensions, device=device).view(TERM_COLUMNS, dimensions)
+    cells = torch.arange(COLUMNS * dimensions, device=device).view(COLUMNS, dimensions)
     zero = torch.zeros((), dtype=torch.int64, device=device)
     signs = (RandomStream(0, "signs").draw_below(2, zero, cells) * 2 - 1).to(dtype)
     vectors = torch.empty(len(terms), dimensions, dtype=dtype, device=device)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Self
 
@@ -38,7 +37,6 @@ _INITIAL_ALPHA = 0.3  # of the positions in a new mix network
 _INITIAL_OWN, _INITIAL_OTHERS, _INITIAL_NOISE = 1.0, 0.5, 0.1  # coefficients of a new mix: node, neighbours, noise
 
 Moments = tuple[Tensor, Tensor] | None  # sum and sum of squares over all nodes; None: use the running statistics
-AllReduce = Callable[[Tensor], Tensor]  # differentiable sum over all processes that train together
 
 
 def build_network(architecture: Architecture, weights: dict[str, Any] | None = None) -> TreeNetwork:
@@ -65,12 +63,6 @@ class TreeNetwork(nn.Module):
     def forward(self, features: Tensor, trees: TreeBatch) -> Tensor:
         """Return the embeddings of trees: (trees, dimensions)."""
         return self.pool(self.encode_nodes(features, trees), trees)
-
-    def share_statistics(self, all_reduce: AllReduce) -> None:
-        """Normalise by the nodes and trees of all processes that train together."""
-        for module in self.modules():
-            if isinstance(module, BatchStatistics):
-                module.all_reduce = all_reduce
 
     @classmethod
     def from_weights(cls, architecture: Architecture, weights: dict[str, Any]) -> Self:
@@ -214,13 +206,7 @@ class MixLayer(nn.Module):
         return x + update.to(x.dtype)
 
 
-class BatchStatistics(nn.Module):
-    """A module that normalises by the batch, which may be divided among several processes."""
-
-    all_reduce: AllReduce | None = None  # None: this process has the whole batch
-
-
-class NodeNorm(BatchStatistics):
+class NodeNorm(nn.Module):
     """Batch normalisation over the nodes of all trees, returned as the equivalent scale and shift.
 
     scale = weight / sqrt(variance + epsilon), shift = bias - mean scale
@@ -243,9 +229,6 @@ class NodeNorm(BatchStatistics):
         mean, variance = self.mean, self.variance
         if moments is not None:
             total, squares = moments
-            if self.all_reduce is not None:
-                sums = self.all_reduce(torch.cat([total, squares, count.to(total.dtype).view(1)]))
-                total, squares, count = sums.split([len(total), len(squares), 1])
             mean = total / count
             variance = (squares / count - mean.square()).clamp(min=0.0)
             _update_average(self.mean, mean, _NORM_MOMENTUM)
@@ -254,7 +237,7 @@ class NodeNorm(BatchStatistics):
         return scale, self.bias - mean * scale
 
 
-class SoftNorm(BatchStatistics):
+class SoftNorm(nn.Module):
     """Division by the mean plus the standard deviation of the norms in the batch: most results have norms below 1.
 
     Outside of training, running averages are used instead.
@@ -273,18 +256,12 @@ class SoftNorm(BatchStatistics):
         mean, deviation = self.mean, self.deviation
         if self.training:
             norms = torch.linalg.vector_norm(x, dim=1)
-            mean = self._compute_mean(norms)
-            variance = self._compute_mean((norms - mean).square())
-            deviation = (variance + _EPSILON).sqrt()  # differentiable even if all norms are equal
+            mean = norms.mean()
+            # The epsilon keeps the root differentiable even if all norms are equal.
+            deviation = ((norms - mean).square().mean() + _EPSILON).sqrt()
             _update_average(self.mean, mean, _SOFT_NORM_MOMENTUM)
             _update_average(self.deviation, deviation, _SOFT_NORM_MOMENTUM)
         return x / (mean + deviation + _EPSILON)
-
-    def _compute_mean(self, values: Tensor) -> Tensor:
-        if self.all_reduce is None:
-            return values.mean()
-        sums = self.all_reduce(torch.stack([values.sum(), torch.full_like(values[0], len(values))]))
-        return sums[0] / sums[1]
 
 
 class _AddRows(torch.autograd.Function):
