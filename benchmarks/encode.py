@@ -29,7 +29,7 @@ from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
 from eqkin.executor import Executor, LocalExecutor, ThreadExecutor
 from eqkin.formulas import Forest, ForestBuilder, Vocabulary
-from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.engine import parse_operators
 from eqkin.index.embedding import EmbedFunction, TreeTask, fail_task
 from eqkin.index.manifest import SETTINGS
 from eqkin.index.vectors import VectorBuffer, normalise

@@ -17,7 +17,6 @@ import heapq
 import io
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys

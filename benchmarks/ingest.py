@@ -24,7 +24,7 @@ from py_mini_racer import MiniRacer
 from benchmarks.encode import sample_trees
 from benchmarks.processes import MeasuredServer
 from benchmarks.report import BenchmarkReport, log, time_call
-from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.engine import parse_operators
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.latex.outline import parse
 from eqkin.library.parsing import parse_item

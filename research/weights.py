@@ -26,9 +26,9 @@ from eqkin.evaluation.measures import MIN_RELEVANT_GRADE
 from eqkin.evaluation.scores import COMPLETE_DEPTH, TIE_SEED
 from eqkin.evaluation.tables import Table, TableColumn, TableRow
 from eqkin.formulas import ForestBuilder
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.idf import DocumentFrequencies
 from eqkin.formulas.operators import OperatorForest
-from eqkin.formulas.parser import parse_operators
 from eqkin.library.files import LibraryFiles
 from eqkin.search.features import WEIGHTS, compute_similarities, extract_features, weight_similarities
 from eqkin.statistics import Score

@@ -32,7 +32,7 @@ def test_every_equation_has_a_unique_label_and_a_section_with_prose() -> None:
 
 def test_every_equation_converts_without_loss() -> None:
     for field, document in _documents().items():
-        records, _ = convert_document(document)
+        records, _, _ = convert_document(document)
         assert {(record.status, record.repaired) for record in records} == {("converted", False)}, field
 
 

@@ -32,9 +32,8 @@ from eqkin.api import Library
 from eqkin.atlas import list_articles
 from eqkin.errors import BadInput, EqkinError
 from eqkin.formulas.conversion import convert_typed_formula
-from eqkin.formulas.converter import Converter
+from eqkin.formulas.engine import FormulaEngine, parse_operators
 from eqkin.formulas.mathml import parse_mathml, to_mathml, to_node
-from eqkin.formulas.parser import parse_operators
 from eqkin.formulas.prose import to_unicode
 from eqkin.latex.outline import parse
 from eqkin.latex.typed import clean_typed_formula
@@ -214,7 +213,7 @@ class Fuzzer:
         self._articles = [article.read_text("utf-8") for article in list_articles()]
         bodies = (equation.body for article in self._articles for equation in parse(article).equations)
         self._formulas = list(dict.fromkeys(bodies))
-        self._converter = Converter()
+        self._converter = FormulaEngine()
         self._engine: SearchEngine | None = None
 
     def run_case(self, number: int) -> str:

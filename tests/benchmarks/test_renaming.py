@@ -6,7 +6,7 @@ import pytest
 from benchmarks.growth import LetterPermutation, draw_permutation
 from eqkin.atlas import list_articles
 from eqkin.formulas.conversion import convert_formulas
-from eqkin.formulas.converter import Converter
+from eqkin.formulas.engine import FormulaEngine
 from eqkin.latex.environments import to_converter_input
 from eqkin.latex.outline import parse
 
@@ -43,7 +43,7 @@ def test_drawn_permutation_is_a_bijection_that_changes_letters() -> None:
 
 def test_renaming_keeps_the_shape_of_trees() -> None:
     """All formulas of some articles, read by the converter before and after."""
-    drawn, converter = draw_permutation(np.random.default_rng(1)), Converter()
+    drawn, converter = draw_permutation(np.random.default_rng(1)), FormulaEngine()
     changed = 0
     for article in list(list_articles())[:4]:
         texts = [to_converter_input(e.environment, e.body) for e in parse(article.read_text("utf-8")).equations]

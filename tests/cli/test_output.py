@@ -3,8 +3,8 @@
 import pytest
 
 from eqkin.cli.output import print_results
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import to_mathml
-from eqkin.formulas.parser import parse_operators
 from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
 from eqkin.search.results import EquationRecord, Hit, PaperRecord, Results
@@ -28,7 +28,6 @@ def results():
         return Results(query, asked.mathml, "", (Hit(record, 1, 1, 0, (), 0, *reasons),))
 
     yield of
-    reader.close()
 
 
 def render_page(results):

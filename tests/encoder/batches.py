@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from eqkin.formulas import Forest
 from eqkin.learning.tree_ops import PADDING, ROOT, TreeBatch
-from tests.trees.strategies import TREES, build, rows_of
+from tests.formulas.strategies import TREES, build, rows_of
 
 SOME_FORESTS = st.lists(TREES, min_size=1, max_size=6).map(build)
 

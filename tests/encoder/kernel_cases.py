@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eqkin.learning.kernels import launch_column_moments, launch_neighbour_sum
 from eqkin.learning.tree_ops import TreeBatch, _tree_sum, average_trees, sum_neighbours, sum_neighbours_with_moments
 from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random
-from tests.trees.strategies import build
+from tests.formulas.strategies import build
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"

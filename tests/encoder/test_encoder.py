@@ -17,7 +17,7 @@ from eqkin.encoder.numpy_network import NumpyNetwork
 from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.formulas import Forest, ForestBuilder, Vocabulary
 from tests.encoder.models import SMALL, SMALL_MIX, random_model, slow_embeddings
-from tests.trees.strategies import FORESTS, build
+from tests.formulas.strategies import FORESTS, build
 
 MODEL, MIX = random_model(), random_model(SMALL_MIX)
 ENCODER = Encoder(MODEL)

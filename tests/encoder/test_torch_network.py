@@ -19,7 +19,7 @@ from eqkin.library.parsing import parse_item
 from eqkin.sources.readers import open_source
 from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random, slow_mix
 from tests.encoder.models import SMALL, SMALL_MIX, VOCABULARY, random_model
-from tests.trees.strategies import build
+from tests.formulas.strategies import build
 
 CPU = torch.device("cpu")
 LEAF = ("mi", "", "x", [])

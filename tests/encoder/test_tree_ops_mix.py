@@ -16,7 +16,7 @@ from eqkin.learning.tree_ops import (
     mix_neighbours,
 )
 from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random, slow_mix
-from tests.trees.strategies import build
+from tests.formulas.strategies import build
 
 WIDTHS = st.integers(1, 9)
 LEAF = ("mi", "", "x", [])

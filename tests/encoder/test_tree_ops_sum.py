@@ -19,7 +19,7 @@ from eqkin.learning.tree_ops import (
     sum_neighbours_with_moments,
 )
 from tests.encoder.batches import SOME_FORESTS, batch_trees, edges, padded, random
-from tests.trees.strategies import build, rows_of
+from tests.formulas.strategies import build, rows_of
 
 WIDTHS = st.integers(1, 9)
 PADDINGS = st.integers(0, 4)

@@ -14,11 +14,11 @@ from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, CorruptData
 from eqkin.formulas import ForestBuilder
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.forest import from_bytes, to_bytes
 from eqkin.formulas.mathml import parse_mathml, to_forest
 from eqkin.formulas.operator_terms import RANKED_FAMILIES
 from eqkin.formulas.operators import OperatorForest
-from eqkin.formulas.parser import parse_operators
 from eqkin.formulas.terms import extract_terms
 from eqkin.index.embedding import TreeTask
 from eqkin.index.manifest import INDEX_MANIFEST_NAME, IndexManifest, IndexSettings, TermsEntry

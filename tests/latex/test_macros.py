@@ -3,7 +3,7 @@
 import pytest
 
 from eqkin.formulas.conversion import convert_formulas
-from eqkin.formulas.converter import Converter
+from eqkin.formulas.engine import FormulaEngine
 from eqkin.formulas.mathml import to_mathml, to_node
 from eqkin.latex.environments import to_converter_input
 from eqkin.latex.macros import Macro, MacroTables, find_definitions, pack_macros
@@ -12,7 +12,7 @@ from eqkin.latex.outline import parse
 
 @pytest.fixture(scope="module")
 def converter():
-    return Converter()
+    return FormulaEngine()
 
 
 def shown(converter, formula, packages=None, macros=None):

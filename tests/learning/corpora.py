@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from eqkin.formulas import Forest
 from eqkin.learning.data import Corpus
-from tests.trees.strategies import build
+from tests.formulas.strategies import build
 
 TAGS = st.sampled_from(["mi", "mo", "mn", "mrow", "mfrac", "msup", "nobody"])
 ATTRIBUTES = st.sampled_from(["", "a=b", "a=1\nb=2", "mathvariant=normal", "x=y"])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from eqkin.learning.data import Corpus
-from tests.trees.strategies import build
+from tests.formulas.strategies import build
 
 LATIN, GREEK = "abcdefghijkl", "αβγδεζηθικλμ"
 

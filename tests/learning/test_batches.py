@@ -17,8 +17,8 @@ from eqkin.learning.batches import DeviceForest
 from eqkin.learning.tree_ops import PADDING
 from eqkin.limits import LIMITS
 from tests.encoder.batches import batch_trees
+from tests.formulas.strategies import build
 from tests.learning.corpora import FORESTS
-from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
 VOCABULARY = Vocabulary(("mi", "mo", "mrow"), ("a=b", "a=1"), ("x", "y", "1", "e"))

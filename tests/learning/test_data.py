@@ -24,8 +24,8 @@ from eqkin.formulas.forest import to_bytes
 from eqkin.learning import data as data_module
 from eqkin.learning.data import Corpus
 from eqkin.storage.arrays import iter_checked_file
+from tests.formulas.strategies import TREES, build, rows_of
 from tests.library.conftest import write_article
-from tests.trees.strategies import TREES, build, rows_of
 
 CITING = r"""\documentclass{article}\begin{document}\section{One}\[ E = mc^2 \]\[ p = mv \]
 \section{Two}\[ F = ma \]

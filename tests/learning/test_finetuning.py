@@ -10,8 +10,8 @@ from eqkin.formulas import Vocabulary
 from eqkin.learning.equalities import compute_mrr, compute_partner_ranks
 from eqkin.learning.finetuning import FinetuningConfig, GraphTower, Tower, finetune
 from tests.encoder.models import random_model
+from tests.formulas.strategies import build
 from tests.learning.corpora import some_trees
-from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
 LATIN, GREEK = "abcdefghijkl", "αβγδεζηθικλμ"

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from eqkin.learning.losses import compute_structure_loss
 from eqkin.learning.structure import COLUMNS, count_terms
 from eqkin.learning.teachers import TermTables
+from tests.formulas.strategies import build
 from tests.learning.corpora import FORESTS, some_trees
-from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
 

@@ -17,8 +17,8 @@ from eqkin.learning.config import Recipe
 from eqkin.learning.losses import compute_histogram_loss, compute_triplet_loss
 from eqkin.learning.objective import PaperObjective, TrainingData
 from eqkin.learning.sampling import TripletSampler
+from tests.formulas.strategies import build
 from tests.learning.corpora import FORESTS, corpus_of, some_trees
-from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(architecture=Architecture(width=12, layers=3, normalised=(0, 2), dimensions=5))

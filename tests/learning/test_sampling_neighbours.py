@@ -13,8 +13,8 @@ from eqkin.learning.data import Corpus
 from eqkin.learning.randomness import make_step_column
 from eqkin.learning.sampling import TripletSampler, find_structural_neighbours
 from eqkin.learning.teachers import TermTables
+from tests.formulas.strategies import build
 from tests.learning.corpora import corpus_of, fits
-from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
 

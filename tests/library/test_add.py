@@ -14,9 +14,9 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.errors import BadInput, CorruptData
 from eqkin.executor import LocalExecutor
-from eqkin.formulas.converter import ConverterIdentity
 from eqkin.formulas.forest import open_forest
 from eqkin.formulas.mathml import to_mathml
+from eqkin.formulas.scripts import ConverterIdentity
 from eqkin.latex.prose import extract_context, to_plain_text
 from eqkin.library.database import LibraryManifest
 from eqkin.library.records import export_equations

@@ -20,8 +20,8 @@ from research.transformer import (
     embed_sequences,
     truncate,
 )
+from tests.formulas.strategies import build
 from tests.learning.corpora import FORESTS, corpus_of, some_trees
-from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
 SMALL = TransformerShape(layers=2, width=16, inner=24, heads=2, longest=8, dimensions=4)

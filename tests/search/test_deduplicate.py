@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from eqkin import Library
 from eqkin.formulas import ForestBuilder
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import parse_mathml, to_forest
-from eqkin.formulas.parser import parse_operators
 from eqkin.index.update import update_index
 from eqkin.library.references import EquationColumns, hash_latex, normalise_latex
 from eqkin.search import SearchEngine

@@ -6,18 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import MATHML_ATTRIBUTES, MATHML_TAGS, Node, NodeColumns, parse_mathml, to_forest, to_node
 from eqkin.formulas.operators import OperatorForest
-from eqkin.formulas.parser import parse_operators
 from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
 
 
 @pytest.fixture(scope="module")
 def reader():
-    reader = FormulaReader(1)
-    yield reader
-    reader.close()
+    return FormulaReader(1)
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.idf import DocumentFrequencies, decode_norms, encode_norms, find_groups
 from eqkin.formulas.operators import FORM_KINDS, share_form
-from eqkin.formulas.parser import parse_operators
 from eqkin.formulas.terms import extract_terms
 from eqkin.search.features import (
     WEIGHTS,

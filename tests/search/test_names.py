@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eqkin.atlas import load_names, read_formula
-from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.engine import parse_operators
 from eqkin.latex.names import find_names, normalise_name
 from eqkin.latex.prose import EQUATION_MARK
 from eqkin.search.names import compute_forms, find_atlas_name, list_completions, name_forms

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.engine import parse_operators
 from eqkin.search.query import FormulaReader
 from eqkin.search.reader import KINDS, QueryReader
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from eqkin import Library
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import NodeColumns
-from eqkin.formulas.parser import parse_operators
 from eqkin.formulas.terms import extract_terms
 from eqkin.index.manifest import IndexManifest
 from eqkin.index.update import update_index

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import list_nodes, to_forest, to_mathml, to_node
 from eqkin.formulas.operator_terms import extract_operator_terms
 from eqkin.formulas.operators import OperatorForest
-from eqkin.formulas.parser import parse_operators
 from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
 from eqkin.search.retrieve import find_needed_codes

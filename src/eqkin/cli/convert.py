@@ -84,16 +84,14 @@ def _read_lines() -> Iterator[str]:
 def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str, str]]:
     """Yield what to print for each formula, and an error or ""."""
     from eqkin.formulas.conversion import convert_formulas
-    from eqkin.formulas.converter import Converter, Failure
+    from eqkin.formulas.engine import Failure, borrow_engine
     from eqkin.formulas.mathml import to_json, to_mathml, to_node
-    from eqkin.formulas.parser import OperatorParser
     from eqkin.latex.typed import clean_typed_formula
 
-    converter, parser = Converter(), OperatorParser()
     numbered = enumerate(lines, 1)
     while batch := list(islice(numbered, 64)):
-        conversion = convert_formulas(converter, [clean_typed_formula(text) for _, text in batch])
-        operators = parser.parse(conversion.forest) if form is OutputForm.operators else None
+        with borrow_engine() as engine:
+            conversion = convert_formulas(engine, [clean_typed_formula(text) for _, text in batch])
         for (number, text), outcome in zip(batch, conversion.outcomes, strict=True):
             failure = outcome.failure
             if not text.isascii() and re.search("[\ud800-\udfff]", text):  # bytes that are not UTF-8
@@ -108,8 +106,8 @@ def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str
             node = to_node(conversion.forest, outcome.tree)
             if form is OutputForm.mathml:
                 yield to_mathml(node), ""
-            elif operators is not None:
-                yield json.dumps(operators.to_json(outcome.tree), ensure_ascii=False), ""
+            elif form is OutputForm.operators:
+                yield json.dumps(conversion.operators.to_json(outcome.tree), ensure_ascii=False), ""
             elif form is OutputForm.tree:
                 yield json.dumps(to_json(node), ensure_ascii=False), ""
             else:

@@ -389,11 +389,8 @@ def rank(
         raise typer.BadParameter("--tag must be one word")
     tables = read_table(topics), read_table(formulas)
     encoder, reader = Encoder.load(model), FormulaReader()
-    try:
-        queries = encode_formulas(tables[0], encoder, reader, wildcards=True)
-        ranked = encode_formulas(tables[1], encoder, reader)
-    finally:
-        reader.close()
+    queries = encode_formulas(tables[0], encoder, reader, wildcards=True)
+    ranked = encode_formulas(tables[1], encoder, reader)
     for path, encoded in ((topics, queries), (formulas, ranked)):
         for name, problem in encoded.problems.items():
             typer.secho(strip_control_chars(f"eqkin: {path}, {name}: {problem}", lines=True), err=True)

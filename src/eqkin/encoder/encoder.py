@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from eqkin.encoder.numpy_network import Floats, NumpyNetwork
 from eqkin.errors import BadInput, CorruptData
 from eqkin.formulas import Forest, ForestBuilder
 from eqkin.formulas.forest import iter_blocks
-
-if TYPE_CHECKING:
-    from eqkin.formulas.converter import Converter
 
 MODELS_FOLDER = Path(__file__).parent / "models"  # bundled models, by name
 MODEL_NAMES = ("eqkin", "paper")
@@ -46,8 +42,6 @@ class Encoder:
     def __init__(self, model: Model, network: Network | None = None) -> None:
         self.model = model
         self._network: Network = network or NumpyNetwork(model)
-        self._converter: Converter | None = None
-        self._converting = threading.Lock()
 
     @classmethod
     def load(cls, model: str | os.PathLike[str] | None = None) -> Encoder:
@@ -115,15 +109,14 @@ class Encoder:
         Raises `BadInput`.
         """
         from eqkin.formulas.conversion import convert_typed_formula
-        from eqkin.formulas.converter import Converter
+        from eqkin.formulas.engine import borrow_engine
         from eqkin.latex.typed import clean_typed_formula, decode_entities
 
         builder = ForestBuilder()
-        with self._converting:
-            self._converter = self._converter or Converter()
+        with borrow_engine() as engine:
             for number, formula in enumerate(formulas, first):
                 text = clean_typed_formula(decode_entities(formula.encode("utf-8", "replace").decode()).text)
-                conversion = convert_typed_formula(self._converter, text)
+                conversion = convert_typed_formula(engine, text, operators=False)
                 failure = conversion.outcomes[0].failure
                 if failure is not None:
                     position = f" at character {failure.position + 1}" if failure.position >= 0 else ""

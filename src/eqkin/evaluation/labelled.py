@@ -127,7 +127,7 @@ def load_atlas_set() -> LabelledSet:
         subject = article.name.removesuffix(".tex")
         document = parse(article.read_text("utf-8"))
         wanted = [equation for equation in document.equations if f"{subject}:{equation.label}" in groups]
-        records, forest = convert_document(dataclasses.replace(document, equations=wanted))
+        records, forest, _ = convert_document(dataclasses.replace(document, equations=wanted))
         builder.add_forest(forest)
         for record in records:
             if record.tree >= 0:

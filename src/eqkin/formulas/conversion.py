@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from eqkin.formulas.converter import ConvertedFormulas, Converter, Failure
+from eqkin.formulas.engine import Document, Failure, FormulaEngine, ReadFormulas, join_operators
 from eqkin.formulas.forest import Forest, ForestBuilder
+from eqkin.formulas.operators import OperatorForest
 from eqkin.latex.environments import DIAGRAM_COMMANDS
 from eqkin.latex.macros import Macro
 from eqkin.latex.typed import restore_spaces
@@ -47,40 +46,48 @@ class Conversion:
     """The trees of a document's formulas, and the result of each formula."""
 
     forest: Forest
+    operators: OperatorForest  # the operator tree of each tree; none if they were not asked for
     outcomes: list[FormulaOutcome]
-    parsed: Any = None  # see `ConvertedFormulas`; of one formula that needed no repair
 
 
 def convert_formulas(
-    converter: Converter,
+    engine: FormulaEngine,
     formulas: Sequence[str],
     packages: Iterable[str] | None = None,
     definitions: dict[str, Macro] | None = None,
     deadline: float = math.inf,
+    *,
+    operators: bool = True,
 ) -> Conversion:
-    """Convert the formulas of one document; `packages` None means that its preamble is unknown.
+    """Convert the formulas of one document.
 
-    Formulas not converted at `deadline`, a time of `time.monotonic`, fail.
+    Args:
+        engine: An engine.
+        formulas: All formulas of the document.
+        packages: The packages that it loads; None if its preamble is unknown.
+        definitions: Its macros.
+        deadline: A time of `time.monotonic`; formulas that are not converted by then fail.
+        operators: Whether to make operator trees as well.
     """
-    texts, builder, trees = list(formulas), ForestBuilder(), 0
+    texts = list(formulas)
+    document = Document(list(packages or ()), list((definitions or {}).values()), texts.copy())
     outcomes = [FormulaOutcome() for _ in texts]
+    builder = ForestBuilder()
+    parsed: list[OperatorForest] = []
+    trees = 0
 
-    def record(indices: Sequence[int], converted: ConvertedFormulas) -> None:
+    def record(indices: Sequence[int], converted: ReadFormulas) -> None:
         nonlocal trees
         builder.add_forest(converted.forest)
+        parsed.append(converted.operators)
         for i, failure, unknown in zip(indices, converted.failures, converted.unknown, strict=True):
-            outcomes[i].failure, outcomes[i].unknown = failure, tuple(unknown)
+            outcomes[i].failure = failure
+            outcomes[i].unknown = unknown
             if failure is None:
                 outcomes[i].tree = trees
                 trees += 1
 
-    done, parsed = 0, None
-    if time.monotonic() < deadline:
-        first = converter.open_document(list(packages or []), (definitions or {}).values(), formulas)
-        record(range(len(first.failures)), first)
-        done, parsed = len(first.failures), first.parsed if len(texts) == 1 else None
-    if done < len(texts):
-        record(range(done, len(texts)), converter.convert(texts[done:], deadline=deadline))
+    record(range(len(texts)), engine.read(texts, document, operators=operators, deadline=deadline))
     failures = [outcome.failure for outcome in outcomes]
     for _ in range(_REPAIR_ROUNDS):
         again = []
@@ -91,14 +98,17 @@ def convert_formulas(
                 again.append(i)
         if not again:
             break
-        record(again, converter.convert([texts[i] for i in again], deadline=deadline))
+        repaired = [texts[i] for i in again]
+        record(again, engine.read(repaired, document, operators=operators, deadline=deadline))
     for outcome, failure in zip(outcomes, failures, strict=True):
-        if outcome.failure is not None:  # report what is wrong with the formula as written
-            outcome.failure, outcome.repairs = failure, ()
-    return Conversion(builder.build(), outcomes, parsed)
+        if outcome.failure is not None:
+            # Report what is wrong with the formula as written.
+            outcome.failure = failure
+            outcome.repairs = ()
+    return Conversion(builder.build(), join_operators(parsed), outcomes)
 
 
-def convert_typed_formula(converter: Converter, formula: str) -> Conversion:
+def convert_typed_formula(engine: FormulaEngine, formula: str, *, operators: bool = True) -> Conversion:
     """Convert one formula that `eqkin.latex.typed.clean_typed_formula` returned; restore lost spaces if that helps.
 
     The forest has one tree, or none if the formula cannot be read; the failure is then that of the formula as given.
@@ -107,13 +117,13 @@ def convert_typed_formula(converter: Converter, formula: str) -> Conversion:
     def count_faults(outcome: FormulaOutcome) -> tuple[bool, int]:
         return outcome.failure is not None, len(outcome.unknown)
 
-    conversion = convert_formulas(converter, [formula])
+    conversion = convert_formulas(engine, [formula], operators=operators)
     for _ in range(_SPACE_ROUNDS):
         outcome = conversion.outcomes[0]
         spaced = restore_spaces(formula, outcome.unknown, outcome.failure is not None)
         if spaced == formula:
             break
-        again = convert_formulas(converter, [spaced])
+        again = convert_formulas(engine, [spaced], operators=operators)
         if count_faults(again.outcomes[0]) > count_faults(outcome):
             break
         if again.outcomes[0].failure is None:

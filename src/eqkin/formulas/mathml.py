@@ -16,6 +16,8 @@ from html.entities import html5
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
+import numpy as np
+
 from eqkin.errors import BadInput, LimitReached
 from eqkin.formulas.forest import Forest, ForestBuilder
 from eqkin.formulas.normal import HORIZONTAL_TAGS
@@ -78,6 +80,22 @@ class NodeColumns:
         attributes = ["\n".join(f"{name}={value}" for name, value in node.attributes.items()) for node in nodes]
         counts = [len(node.children) for node in nodes]
         return cls([node.tag for node in nodes], attributes, [node.text for node in nodes], counts)
+
+
+def join_columns(trees: Sequence[NodeColumns]) -> Forest:
+    """Return a forest of some trees."""
+    strings: tuple[dict[str, int], ...] = ({}, {}, {})
+    numbers: tuple[list[int], ...] = ([], [], [], [])
+    for tree in trees:
+        for column, index, values in zip(numbers, strings, (tree.tags, tree.attributes, tree.texts), strict=False):
+            column.extend(index.setdefault(value, len(index)) for value in values)
+        numbers[3].extend(tree.counts)
+    builder = ForestBuilder()
+    columns = [np.array(column, np.int64) for column in numbers]
+    builder.add_columns(
+        list(strings[0]), list(strings[1]), list(strings[2]), columns, [len(tree.tags) for tree in trees]
+    )
+    return builder.build()
 
 
 class _MathmlReader:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from threading import Lock
 
 from eqkin.errors import EqkinError
-from eqkin.formulas.converter import Converter
+from eqkin.formulas.engine import Document, borrow_engine
 from eqkin.formulas.mathml import Node, parse_mathml, to_mathml, to_node
 from eqkin.latex.typed import clean_typed_formula
 
@@ -42,11 +41,6 @@ class ProseSegment:
 
     text: str  # words, or the formula's LaTeX
     mathml: str = ""  # "" for words
-
-
-@cache
-def _get_converter() -> Converter:
-    return Converter()
 
 
 def render_prose(text: str) -> list[ProseSegment]:
@@ -80,16 +74,15 @@ def _convert(formulas: set[str]) -> dict[str, str]:
 
 
 def _render_inline(formulas: Sequence[str]) -> list[str]:
-    converter, cleaned = _get_converter(), [clean_typed_formula(formula) for formula in formulas]
-    first = converter.open_document([], [], cleaned, display=False)  # says what undefined commands mean
-    mathml = []
-    for converted in (first, converter.convert(cleaned[len(first.failures) :], display=False)):
-        trees = iter(range(len(converted.forest)))
-        mathml += [
-            "" if failed else to_mathml(to_node(converted.forest, next(trees)), display=False)
-            for failed in converted.failures
-        ]
-    return mathml
+    cleaned = [clean_typed_formula(formula) for formula in formulas]
+    with borrow_engine() as engine:
+        # The document says what undefined commands mean.
+        converted = engine.read(cleaned, Document(formulas=cleaned), display=False, operators=False)
+    trees = iter(range(len(converted.forest)))
+    return [
+        "" if failed else to_mathml(to_node(converted.forest, next(trees)), display=False)
+        for failed in converted.failures
+    ]
 
 
 def to_unicode(mathml: str) -> str:

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.idf import MAX_COUNTED, compute_norms, encode_norms, load_bundled_frequencies, weigh_terms
 from eqkin.formulas.kinds import TERM_FAMILIES
 from eqkin.formulas.operator_terms import (
@@ -34,7 +35,6 @@ from eqkin.formulas.operator_terms import (
     extract_structure_terms,
 )
 from eqkin.formulas.operators import OperatorForest, accumulate
-from eqkin.formulas.parser import parse_operators
 from eqkin.formulas.stored_operators import OPERATOR_ARRAYS, StoredOperators, pack_operators
 from eqkin.formulas.terms import INDEXED_FAMILIES, Terms, extract_terms
 from eqkin.index.embedding import TreeTask

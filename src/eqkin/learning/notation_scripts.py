@@ -16,10 +16,10 @@ import numpy.typing as npt
 import orjson
 from py_mini_racer import JSFunction
 
-from eqkin.formulas.converter import LIMIT_ERRORS, PARSER_SCRIPTS, Converter, load_scripts, start_engine
+from eqkin.formulas.engine import LIMIT_ERRORS, FormulaEngine, encode_forest, start_engine
 from eqkin.formulas.forest import Forest, ForestBuilder
 from eqkin.formulas.operators import FORM_KINDS
-from eqkin.formulas.parser import OperatorParser, encode_trees
+from eqkin.formulas.scripts import join_modules
 from eqkin.limits import LIMITS
 
 _BATCH_TREES = 500  # rewritten in one call
@@ -42,7 +42,7 @@ class NotationWriter:
     def __init__(self) -> None:
         self._write: JSFunction | None = None
         self._finish: Callable[[], object] = lambda: None
-        self._parser, self._converter = OperatorParser(), Converter()
+        self._formulas = FormulaEngine()
 
     def print(
         self, forest: Forest, *, count: int, seed: int, renamed: float = 0, paraphrased: float = 0
@@ -67,9 +67,9 @@ class NotationWriter:
 
     def _print_batch(self, forest: Forest, seeds: list[int], **settings: float) -> list[list[Notation]]:
         """Print some trees in one call; if that takes too long, each half by itself, and a single tree not at all."""
-        payload = encode_trees(forest, seeds=seeds, **settings).decode()
+        payload = orjson.dumps(encode_forest(forest) | {"seeds": seeds} | settings).decode()
         if self._write is None:
-            engine, self._finish = start_engine(self, load_scripts(*PARSER_SCRIPTS, "notations", "paraphrases"), LIMITS)
+            engine, self._finish = start_engine(self, join_modules("notations"), LIMITS)
             self._write = cast("JSFunction", engine.eval("writeNotations"))
         try:
             answer = self._write(payload, timeout_sec=LIMITS.batch_seconds)
@@ -92,11 +92,11 @@ class NotationWriter:
         """
         printed = self.print(forest, count=count, seed=seed, renamed=renamed, paraphrased=paraphrased)
         written = [(tree, notation) for tree, notations in enumerate(printed) for notation in dict.fromkeys(notations)]
-        converted = self._converter.convert([notation.latex for _, notation in written])
+        converted = self._formulas.read([notation.latex for _, notation in written])
         usable = np.array([failure is None for failure in converted.failures], bool)
         source = np.array([tree for tree, _ in written], np.int64)[usable]
         is_renamed, is_paraphrase = np.array([notation[1:] for _, notation in written], bool).reshape(-1, 2)[usable].T
-        before, after = self._parser.parse(forest), self._parser.parse(converted.forest)
+        before, after = self._formulas.parse(forest), converted.operators
         kind, rows = np.where(is_renamed, _RENAMED, _CANONICAL), np.arange(len(source))
         keeps_form = before.formula_forms[source, kind] == after.formula_forms[rows, kind]
         kept = np.flatnonzero(np.where(is_paraphrase, after.unparsed == 0, keeps_form))

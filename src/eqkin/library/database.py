@@ -24,7 +24,7 @@ from urllib.parse import quote
 import zstandard
 
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
-from eqkin.formulas.converter import ConverterIdentity
+from eqkin.formulas.scripts import ConverterIdentity
 from eqkin.latex.rows import extract_row
 from eqkin.limits import LIMITS, check_cancelled
 from eqkin.storage.files import format_checked_json, load_checked_json, write_file

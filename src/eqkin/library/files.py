@@ -18,9 +18,9 @@ import orjson
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.formulas import Forest, ForestBuilder
-from eqkin.formulas.converter import get_converter_identity
 from eqkin.formulas.forest import open_forest
 from eqkin.formulas.mathml import NodeColumns
+from eqkin.formulas.scripts import get_converter_identity
 from eqkin.latex.arxiv_ids import parse_arxiv_id
 from eqkin.library.database import (
     DATABASE_NAME,

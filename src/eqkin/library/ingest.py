@@ -11,7 +11,8 @@ from functools import partial
 
 from eqkin.errors import BadInput, EqkinError
 from eqkin.executor import Executor
-from eqkin.formulas.converter import check_address_space, get_converter_identity
+from eqkin.formulas.engine import check_address_space
+from eqkin.formulas.scripts import get_converter_identity
 from eqkin.library.files import normalise_source
 from eqkin.library.parsing import PARSER_VERSION, ParsedPaper, make_failed_paper, parse_item
 from eqkin.library.writer import LibraryWriter

@@ -20,9 +20,11 @@ from eqkin.errors import EqkinError, LimitReached, StorageFailed
 from eqkin.executor import UNREADABLE, WorkerEnvironmentError
 from eqkin.formulas import Forest, ForestBuilder
 from eqkin.formulas.conversion import convert_formulas, is_diagram_failure
-from eqkin.formulas.converter import Converter, get_converter_identity
+from eqkin.formulas.engine import FormulaEngine, parse_operators
 from eqkin.formulas.forest import to_bytes
 from eqkin.formulas.mathml import parse_mathml, to_forest
+from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.scripts import get_converter_identity
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.latex.language import detect_language, normalise_language
 from eqkin.latex.macros import pack_macros
@@ -81,6 +83,7 @@ class ParsedPaper:
     equations: list[ParsedEquation] = field(default_factory=list)
     cites: list[str] = field(default_factory=list)
     forest: Forest | None = None
+    operators: OperatorForest | None = None  # parallel to `forest`
     content: str = ""  # digest of all of the above
     failure: str = ""
     message: str = ""
@@ -94,9 +97,9 @@ _get_first_fields = attrgetter(*_FIRST_FIELDS)
 
 
 @cache
-def get_converter() -> Converter:
-    """Return this process's converter."""
-    return Converter()
+def get_engine() -> FormulaEngine:
+    """Return this process's engine."""
+    return FormulaEngine()
 
 
 def parse_item(item: SourceItem, known: str = "", formulas: str = "rows") -> ParsedPaper:
@@ -163,7 +166,7 @@ def _classify_error(error: EqkinError) -> str:
 def parse_paper(paper: Paper, digest: str, chosen: str = "rows") -> ParsedPaper:
     """Find sections, equations and citations of a paper and convert its equations; `chosen` is one of `FORMULAS`."""
     document = parse(paper.text, paper.styles, paper.bibliography, rows=chosen != "displays", inline=chosen == "inline")
-    equations, forest = convert_document(document)
+    equations, forest, operators = convert_document(document)
     macros = document.macros[0] if document.macros else {}
     about = document.about
     paper.authors = clean_authors(paper.authors) or about.authors
@@ -181,6 +184,7 @@ def parse_paper(paper: Paper, digest: str, chosen: str = "rows") -> ParsedPaper:
         equations=equations,
         cites=sorted({*document.cites, *paper.cites} - {paper.key.removeprefix("arxiv:")}),
         forest=forest,
+        operators=operators,
     )
     if document.truncated:
         paper.notes.append(f"only its first {len(document.equations)} equations were read")
@@ -205,7 +209,7 @@ def _name_document(document: Document, paper: Paper) -> str:
 
 def convert_document(
     document: Document, stored: Mapping[int, tuple[ParsedEquation, Forest | None]] | None = None
-) -> tuple[list[ParsedEquation], Forest]:
+) -> tuple[list[ParsedEquation], Forest, OperatorForest]:
     """Convert a document's equations, each with the macros that are defined at its position.
 
     `stored` has equations, by number, that came as MathML and are kept, with their trees.
@@ -221,6 +225,7 @@ def convert_document(
         for number, e in enumerate(document.equations)
     ]
     builder, n_trees = ForestBuilder(), 0
+    parsed: list[OperatorForest] = []
     deadline = time.monotonic() + LIMITS.paper_seconds
     for epoch, macros in enumerate(document.macros):
         chosen = []
@@ -234,8 +239,9 @@ def convert_document(
         if not chosen:
             continue
         texts = [to_converter_input(e.environment, e.latex) for e in chosen]
-        conversion = convert_formulas(get_converter(), texts, document.packages, macros, deadline)
+        conversion = convert_formulas(get_engine(), texts, document.packages, macros, deadline)
         builder.add_forest(conversion.forest)
+        parsed.append(conversion.operators)
         for e, outcome in zip(chosen, conversion.outcomes, strict=True):
             if outcome.failure is None:
                 e.tree = n_trees + outcome.tree
@@ -246,23 +252,26 @@ def convert_document(
             else:
                 e.reason, e.message = outcome.failure.reason, outcome.failure.message[:300]
         n_trees += len(conversion.forest)
-    _convert_mathml(equations, stored, builder, n_trees)
+    given = _convert_mathml(equations, stored, n_trees)
+    builder.add_forest(given)
+    parsed.append(parse_operators(given))
     # trees in the order of their equations, and sorted strings: equal content is equal bytes
     forest = builder.build()
     with_tree = [e for e in equations if e.tree >= 0]
     order = [e.tree for e in with_tree]
     for position, e in enumerate(with_tree):
         e.tree = position
-    return equations, (forest if order == list(range(len(forest))) else forest.select(order)).canonicalise()
+    operators = OperatorForest.concatenate(parsed).select(order)
+    return equations, (forest if order == list(range(len(forest))) else forest.select(order)).canonicalise(), operators
 
 
 def _convert_mathml(
     equations: list[ParsedEquation],
     stored: Mapping[int, tuple[ParsedEquation, Forest | None]] | None,
-    builder: ForestBuilder,
     n_trees: int,
-) -> None:
-    """Add the trees of equations that are MathML already, or those that are stored of them."""
+) -> Forest:
+    """Return the trees of equations that are MathML already, or those that are stored of them."""
+    builder = ForestBuilder()
     for number, e in enumerate(equations):
         if e.environment != MATHML_ENVIRONMENT:
             continue
@@ -280,6 +289,7 @@ def _convert_mathml(
         if forest is not None:
             builder.add_forest(forest)
             e.tree, n_trees = n_trees, n_trees + 1
+    return builder.build()
 
 
 def compute_content_digest(parsed: ParsedPaper) -> str:

@@ -17,8 +17,8 @@ import numpy as np
 from eqkin.errors import LimitReached
 from eqkin.executor import Executor
 from eqkin.formulas import Forest
-from eqkin.formulas.converter import get_converter_identity
 from eqkin.formulas.forest import open_forest
+from eqkin.formulas.scripts import get_converter_identity
 from eqkin.latex.environments import MATHML_ENVIRONMENT
 from eqkin.latex.macros import unpack_macros
 from eqkin.latex.outline import Document, Equation
@@ -139,7 +139,7 @@ def convert_again(task: StoredPaper) -> ParsedPaper:
             equation = replace(equation, status="failed", reason="damaged", message=_LOST)
         stored[number] = equation, tree
     document = Document(equations=equations, packages=parsed.packages, macros=tables)
-    parsed.equations, parsed.forest = convert_document(document, stored)
+    parsed.equations, parsed.forest, parsed.operators = convert_document(document, stored)
     parts = parsed.digest.split(".")
     if len(parts) > 2:
         parsed.digest = ".".join([parts[0], task.version, parts[-1]])

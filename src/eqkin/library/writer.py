@@ -18,8 +18,8 @@ import zstandard
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed, Unreachable
 from eqkin.formulas import Forest, ForestBuilder
-from eqkin.formulas.converter import ConverterIdentity, get_converter_identity
 from eqkin.formulas.forest import from_bytes, open_forest, to_bytes
+from eqkin.formulas.scripts import ConverterIdentity, get_converter_identity
 from eqkin.library import database
 from eqkin.library.database import DATABASE_NAME, FOREST_FOLDER, LOCK_NAME, MANIFEST_NAME, LibraryManifest
 from eqkin.library.files import TREES_REMEDY, TreesEntry, find_used_trees, list_segments

@@ -16,9 +16,9 @@ from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import to_mathml
 from eqkin.formulas.operators import OperatorForest
-from eqkin.formulas.parser import parse_operators
 from eqkin.formulas.terms import INDEXED_FAMILIES, extract_terms
 from eqkin.index.manifest import load_encoder
 from eqkin.library.files import LibraryFiles
@@ -144,9 +144,8 @@ class SearchEngine:
         self._answers = _VersionedCache[Hashable, Results](_MAX_CACHED_ANSWERS, keep_slow=False)
 
     def close(self) -> None:
-        """Close the backend and the converters."""
+        """Close the backend."""
         self.backend.close()
-        self.formulas.close()
 
     def __enter__(self) -> SearchEngine:
         return self

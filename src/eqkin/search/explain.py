@@ -1,23 +1,19 @@
 """Explain hits: how each is related to the query, which of its parts match which parts of the query, under what names.
 
-`mathml/explain.js` compares the trees, in the engine that also parses them.
+`formulas/js/explain.mjs` compares the trees, in the engine that also parses them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import chain
 from typing import Any
 
-import orjson
+import numpy as np
 
-from eqkin.formulas.converter import LIMIT_ERRORS
-from eqkin.formulas.mathml import NodeColumns, to_mathml, write_parts
-from eqkin.formulas.normal import is_silent, normalise_text
+from eqkin.formulas.engine import LIMIT_ERRORS, borrow_engine
+from eqkin.formulas.mathml import NodeColumns, join_columns, to_mathml, write_parts
 from eqkin.formulas.operators import FORM_KINDS, OperatorForest
-from eqkin.formulas.parser import borrow_parser
 from eqkin.limits import check_cancelled
 from eqkin.search.results import Pairing
 
@@ -56,18 +52,15 @@ def explain_hits(
     """
     same = (theirs.formula_forms == operators.formula_forms[0]).tolist()
     forms = [[kind for kind, is_same in zip(FORM_KINDS, row, strict=True) if is_same] for row in same]
-    asked = _describe_tree(query, operators, 0, parts)
+    asked = join_columns([query])
 
     def explain(first: int, last: int) -> list[Explanation]:
         check_cancelled()
         trees = hits[first:last]
-        described = [_describe_tree(tree, theirs, at, parts) for at, tree in enumerate(trees, first)]
-        texts = set(chain(query.texts, *(tree.texts for tree in trees)))
-        signs = {text: sign for text in texts if (sign := _read_sign(text)) != text}
-        payload = {"query": asked, "hits": described, "forms": forms[first:last], "signs": signs}
+        known = None if parts else (operators, theirs.select(np.arange(first, last)))
         try:
-            with borrow_parser() as parser:
-                answers = orjson.loads(str(parser.call("explainHits", orjson.dumps(payload))))
+            with borrow_engine() as engine:
+                answers = engine.explain(asked, join_columns(trees), forms[first:last], known)
         except LIMIT_ERRORS:  # a list of hits is worth more than the reasons for one
             if len(trees) == 1:
                 return [Explanation()]
@@ -77,22 +70,6 @@ def explain_hits(
 
     starts = range(0, len(hits), _HITS_PER_CALL)
     return [one for start in starts for one in explain(start, min(start + _HITS_PER_CALL, len(hits)))]
-
-
-def _describe_tree(nodes: NodeColumns, operators: OperatorForest, tree: int, parts: bool) -> dict[str, object]:
-    """Return a tree for `explain.js`, which parses it, or with its operator tree if no parts are wanted."""
-    described: dict[str, object] = {"tags": nodes.tags, "texts": nodes.texts, "counts": nodes.counts}
-    if parts:
-        return described | {"attributes": nodes.attributes}
-    inside = slice(int(operators.offsets[tree]), int(operators.offsets[tree + 1]))
-    labels = [operators.labels[number] for number in operators.label[inside].tolist()]
-    return described | {"labels": labels, "depths": operators.depth[inside].tolist()}
-
-
-@lru_cache(10_000)
-def _read_sign(text: str) -> str:
-    """Return what a leaf with this text shows; "" for nothing."""
-    return "" if is_silent("mi", text, exact=True) else normalise_text(text, exact=True)
 
 
 def _read_answer(nodes: NodeColumns, answer: dict[str, Any]) -> Explanation:

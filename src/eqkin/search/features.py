@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.formulas import Forest
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.idf import (
     SATURATED_COUNTS,
     DocumentFrequencies,
@@ -42,7 +43,6 @@ from eqkin.formulas.operator_terms import (
     extract_structure_terms,
 )
 from eqkin.formulas.operators import OperatorForest, share_form
-from eqkin.formulas.parser import parse_operators
 from eqkin.formulas.terms import INDEXED_FAMILIES, Terms, extract_terms
 
 WEIGHTS = {

@@ -17,10 +17,10 @@ import numpy as np
 
 from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.formulas import Forest
-from eqkin.formulas.converter import get_converter_identity
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.formulas.operators import OperatorForest
-from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.scripts import get_converter_identity
 from eqkin.index.manifest import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
 from eqkin.index.reader import VectorIndex
 from eqkin.index.text import TextIndex

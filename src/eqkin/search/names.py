@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from eqkin.atlas import load_forms, load_names, read_formula
 from eqkin.formulas import ForestBuilder
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.operators import FORM_KINDS, OperatorForest
-from eqkin.formulas.parser import parse_operators
 from eqkin.latex.names import normalise_name
 from eqkin.search.query import FormulaReader
 
@@ -143,7 +143,6 @@ def compute_forms() -> bytes:
     builder = ForestBuilder()
     for member in load_names():
         builder.add_forest(formulas.read(read_formula(member), wildcards=False).forest)
-    formulas.close()
     return _get_forms(parse_operators(builder.build())).astype("<u4").tobytes()
 
 

@@ -15,20 +15,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
 from pathlib import Path
-from queue import LifoQueue
+from threading import BoundedSemaphore
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.formulas import Forest
 from eqkin.formulas.conversion import convert_typed_formula
-from eqkin.formulas.converter import Converter, Failure
+from eqkin.formulas.engine import Failure, borrow_engine, parse_operators
 from eqkin.formulas.mathml import Node, NodeColumns, list_nodes, parse_mathml, to_forest, to_mathml, to_node
 from eqkin.formulas.operators import OperatorForest
-from eqkin.formulas.parser import parse_operators, read_parsed
 from eqkin.latex.typed import RewrittenText, clean_typed_formula, decode_entities, rewrite_matches
 from eqkin.limits import LIMITS
 from eqkin.search.wildcards import find_wildcards
@@ -132,9 +130,7 @@ class FormulaReader:
 
     def __init__(self, converters: int = _DEFAULT_CONVERTERS) -> None:
         self.converters = converters
-        self._converters: LifoQueue[Converter] = LifoQueue()
-        for _ in range(converters):
-            self._converters.put(Converter(parse=True))  # its engine starts with its first formula
+        self._free = BoundedSemaphore(converters)
 
     def read(self, text: str, *, wildcards: bool = True) -> Formula:
         r"""Read a formula of LaTeX or MathML.
@@ -174,21 +170,6 @@ class FormulaReader:
         with ThreadPoolExecutor(self.converters) as pool:  # the converters release Python's lock
             yield from pool.map(read, texts)
 
-    def close(self) -> None:
-        """Free the converters' memory."""
-        converters = [self._converters.get() for _ in range(self._converters.qsize())]
-        for converter in converters:
-            converter.close()
-            self._converters.put(converter)
-
-    @contextmanager
-    def _borrow_converter(self) -> Iterator[Converter]:
-        converter = self._converters.get()
-        try:
-            yield converter
-        finally:
-            self._converters.put(converter)
-
     def _read_latex(self, text: str, wildcards: bool) -> Formula:
         if len(text) > LIMITS.latex_chars:
             raise OversizedFormula(
@@ -198,19 +179,19 @@ class FormulaReader:
         typed = clean_typed_formula(signed.formula.text)
         if not typed.strip():
             raise UnreadableFormula(Problem("the formula is empty", 0, "empty"))
-        with self._borrow_converter() as converter:
-            conversion = convert_typed_formula(converter, typed)
+        with self._free, borrow_engine() as engine:
+            conversion = convert_typed_formula(engine, typed)
         outcome = conversion.outcomes[0]
         if outcome.failure is not None:
             failure = replace(outcome.failure, message=restore_names(outcome.failure.message, signed.names))
             raise _move_error(_make_error(failure, typed, signed.formula.text), signed.formula)
         forest = conversion.forest if len(conversion.forest) == 1 else conversion.forest.select([outcome.tree])
-        parsed = read_parsed(conversion.parsed) if conversion.parsed and not signed.names else None
+        operators = None if signed.names else conversion.operators.select([outcome.tree])
         if signed.names:
             root = to_node(forest, 0)
             label_wildcards(root, signed.names)
             forest = to_forest(root)
-        return Formula(text, forest, outcome.unknown, outcome.repairs, parsed=parsed)
+        return Formula(text, forest, outcome.unknown, outcome.repairs, parsed=operators)
 
     def _read_mathml(self, text: str) -> Formula:
         try:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.formulas import Forest, ForestBuilder
-from eqkin.formulas.parser import parse_operators
+from eqkin.formulas.engine import parse_operators
 from eqkin.search.query import FormulaReader
 from eqkin.search.rerank import compare_collections
 from eqkin.search.wildcards import Pattern, rank_matches_first, replace_wildcards

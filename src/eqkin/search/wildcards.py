@@ -7,18 +7,17 @@ operator trees, and for all else each wildcard is replaced by a letter that only
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from itertools import chain, count
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
 from eqkin.formulas import Forest, ForestBuilder
-from eqkin.formulas.converter import LIMIT_ERRORS
+from eqkin.formulas.engine import LIMIT_ERRORS, borrow_engine
 from eqkin.formulas.forest import iter_blocks
 from eqkin.formulas.mathml import Node, list_nodes, to_forest, to_node
 from eqkin.formulas.operators import OperatorForest
-from eqkin.formulas.parser import borrow_parser, encode_columns
 from eqkin.limits import check_cancelled
 
 _FREE_LETTERS = "xyzabcnmkstuvwfghpqrijABCXYZFGHMNKPQRSTUVWdeloDEIJLO"
@@ -30,31 +29,20 @@ Scores = npt.NDArray[np.float32]
 
 
 class Pattern:
-    """A formula with wildcards, which `mathml/matching.js` matches with others."""
+    """A formula with wildcards, which `formulas/js/matching.mjs` matches with others."""
 
     def __init__(self, operators: OperatorForest) -> None:
-        labels = [operators.labels[number] for number in operators.label.tolist()]
-        self._tree = {"labels": labels, "depths": operators.depth.tolist()}
+        self._operators = operators
 
     def match(self, operators: OperatorForest, max_steps: int = _MAX_STEPS) -> npt.NDArray[np.uint8]:
         """Return for each tree 2 if all of it matches, 1 if a part does, 0 if none is found within some steps."""
-        found = b""
-        for trees, nodes in iter_blocks(operators.offsets, _NODES_PER_CALL):
+        found = np.zeros(len(operators), np.uint8)
+        for trees, _ in iter_blocks(operators.offsets, _NODES_PER_CALL):
             check_cancelled()
-            used, label = np.unique(operators.label[nodes], return_inverse=True)
-            payload = {
-                "pattern": self._tree,
-                "labels": [operators.labels[number] for number in used.tolist()],
-                "sizes": np.diff(operators.offsets[trees.start : trees.stop + 1]).tolist(),
-                "nodes": encode_columns([label, operators.depth[nodes]]),
-                "limit": max_steps,
-            }
-            try:
-                with borrow_parser() as parser:
-                    found += str(parser.call("matchPattern", orjson.dumps(payload))).encode()
-            except LIMIT_ERRORS:
-                found += b"0" * (trees.stop - trees.start)
-        return np.frombuffer(found, np.uint8) - np.uint8(ord("0"))
+            some = operators.select(np.arange(trees.start, trees.stop))
+            with borrow_engine() as engine, suppress(*LIMIT_ERRORS):
+                found[trees] = engine.match(self._operators, some, max_steps)
+        return found
 
 
 def is_wildcard(node: Node) -> bool:

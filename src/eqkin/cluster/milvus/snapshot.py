@@ -35,9 +35,9 @@ from eqkin.cluster.milvus.rows import (
 )
 from eqkin.errors import BadInput, Unreachable
 from eqkin.formulas import Forest
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.formulas.operators import OperatorForest
-from eqkin.formulas.parser import parse_operators
 from eqkin.index.term_segments import TERM_SCHEME
 from eqkin.index.terms import MIN_TERMS_READ, limit_postings
 from eqkin.index.vectors import normalise

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 
 from eqkin.formulas.normal import is_sign, is_silent, label_nodes, normalise_tag, normalise_text
-from tests.trees.strategies import FORESTS, build
+from tests.formulas.strategies import FORESTS, build
 
 
 @given(FORESTS)

@@ -1,5 +1,7 @@
 // One document inside the embedded engine: the macros its formulas use, and a meaning for undefined commands.
 
+import { BASE, TESTS, isDefined, limits, makeMacro, makeTable, prelude, providers, session } from "./macros.mjs";
+
 const NAMES = /\\(?:[a-zA-Z@]+|[^a-zA-Z@])/g;
 const MAX_USES = 50; // of an undefined command that are inspected to guess its arguments
 const bases = new Map(); // macros below a document's own definitions, by the names of its packages
@@ -8,7 +10,6 @@ let definitions = new Map(); // all definitions of the document, by name
 let texts = []; // its formulas
 let uses = null; // formulas and macro bodies as one text, and where each command is used in it, made when needed
 let settled = new Set(); // undefined commands that were given a meaning
-let shown = new Set(); // undefined commands in the current formula
 
 function getBase(packages) {
   const key = packages.join();
@@ -22,17 +23,15 @@ function getBase(packages) {
   return found;
 }
 
-// Opens a document with its packages, definitions and formulas, and converts and, if asked, parses the first formulas.
-function openDocument(json) {
-  const { packages, definitions: given, formulas, first, parse, displayMode } = JSON.parse(json);
-  base = getBase(packages);
-  macros = {};
+// Opens a document with its packages, definitions and all of its formulas.
+export function openDocument({ packages, definitions: given, formulas }) {
+  session.base = getBase(packages);
+  session.macros = {};
   definitions = new Map(given.map((definition) => [definition.name, definition]));
   texts = formulas;
   uses = null;
   settled = new Set();
   settle(use(formulas.slice()));
-  return convertAll(formulas.slice(0, first), displayMode, parse ? parseFormulas : null);
 }
 
 // Makes the macros that these texts use, directly or through others; returns the undefined commands.
@@ -44,10 +43,10 @@ function use(pending) {
       seen.add(name);
       const definition = definitions.get(name);
       if (definition !== undefined) {
-        Object.assign(macros, makeTable([definition]));
+        Object.assign(session.macros, makeTable([definition]));
         pending.push(definition.body, definition.alias);
         for (const kind of definition.args) if (kind[0] === "o" && kind[1]) pending.push(kind[1]);
-      } else if (macros[name] === undefined && base[name] === undefined && !isDefined(name)) missing.push(name);
+      } else if (session.macros[name] === undefined && session.base[name] === undefined && !isDefined(name)) missing.push(name);
     }
   }
   return missing;
@@ -65,7 +64,7 @@ function canSettle(name) {
 }
 
 // A command that a package provides is taken from there; any other becomes a named symbol or operator.
-function settle(missing) {
+export function settle(missing) {
   while (missing.length) {
     const name = missing.pop();
     if (!canSettle(name)) continue;
@@ -73,9 +72,9 @@ function settle(missing) {
     const offered = providers.get(name), found = guessArity(name);
     // the same name with another number of arguments is another command
     if (offered && [found, 0].includes(offered.args.filter(([kind]) => kind === "m").length)) {
-      base = Object.assign({}, base, makeTable([offered], BASE));
+      session.base = Object.assign({}, session.base, makeTable([offered], BASE));
       missing.push(...use([offered.body]));
-    } else macros[name] = makeStandIn(name, found);
+    } else session.macros[name] = makeStandIn(name, found);
   }
 }
 
@@ -123,13 +122,13 @@ function makeStandIn(command, count) {
   const args = new Array(count).fill(["m"]);
   const expand = makeMacro({ name: command, args, body: "\\TextOrMath{" + name + " }{" + symbol + "}" + values, prefix: "" }, 0);
   return (context) => {
-    shown.add(command);
+    session.unknown.add(command);
     return expand(context);
   };
 }
 
 // Returns the undefined command that an error names, if it can still be given a meaning.
-function findUndefined(error) {
+export function findUndefined(error) {
   const match = /(?:Undefined|Unrecognized(?: infix)?) control sequence: (\\(?:[A-Za-z@]+|.))/su.exec(error.message ?? "");
   const name = match?.[1];
   return name && canSettle(name) ? name : null;

@@ -5,7 +5,13 @@
 // product, and roots are removed from an equation between two products. What is positive then goes to the left, the rest
 // to the right.
 
-const MAX_WEAK_STATEMENTS = 4; // of one formula; further ones are steps of a derivation
+import { isExponential, mapChildren, number } from "./canonical.mjs";
+import {
+  BIG_LABEL, BIG_SUM, EQUALITY, MATRIX, NO_CHILDREN, OMISSIBLE, OperatorNode, SOLVABLE, append, branch, combine,
+  findKind, hashTree, leaf, mixPair,
+} from "./symbols.mjs";
+
+export const MAX_WEAK_STATEMENTS = 4; // of one formula; further ones are steps of a derivation
 const MAX_WEAK_NODES = 50; // larger relations are hardly ever written in another way
 const MAX_TERMS = 24; // of an expanded side
 const MAX_COEFFICIENT = 1e9;
@@ -371,7 +377,7 @@ class Simplifier {
   }
 }
 
-function weaken(node) {
+export function weaken(node) {
   if (node.children.length !== 2 || !node.is(SOLVABLE)) return node;
   hashTree(node);
   if (node.size > MAX_WEAK_NODES) return node;

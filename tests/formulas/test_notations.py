@@ -7,10 +7,9 @@ import orjson
 import pytest
 from py_mini_racer import JSTimeoutException
 
-from eqkin.formulas.converter import Converter
+from eqkin.formulas.engine import FormulaEngine
 from eqkin.formulas.forest import Forest
 from eqkin.formulas.operators import FORM_KINDS
-from eqkin.formulas.parser import OperatorParser
 from eqkin.learning import notation_scripts as notations_module
 from eqkin.learning.notation_scripts import Notation, NotationWriter
 
@@ -34,14 +33,14 @@ def writer() -> NotationWriter:
 
 
 @pytest.fixture(scope="module")
-def forest(converter: Converter) -> Forest:
-    converted = converter.convert(FORMULAS)
+def forest(converter: FormulaEngine) -> Forest:
+    converted = converter.read(FORMULAS)
     assert not any(converted.failures)
     return converted.forest
 
 
 def read_forms(forest: Forest) -> np.ndarray:
-    parsed = OperatorParser().parse(forest)
+    parsed = FormulaEngine().parse(forest)
     return parsed.forms[parsed.form_offsets[:-1]]
 
 
@@ -80,7 +79,7 @@ def test_renamed_notations_keep_the_form_without_names(writer, forest):
     ],
 )
 def test_formula_is_printed_in_each_usual_notation(latex, expected, writer, converter):
-    [printed] = writer.print(converter.convert([latex]).forest, count=120, renamed=0, seed=0)
+    [printed] = writer.print(converter.read([latex]).forest, count=120, renamed=0, seed=0)
     missing = [part for part in expected if not any(part in notation.latex for notation in printed)]
     assert missing == []
 
@@ -100,7 +99,7 @@ def test_formula_is_printed_in_each_usual_notation(latex, expected, writer, conv
     ],
 )
 def test_formula_is_paraphrased_as_others_would_write_it(latex, expected, writer, converter):
-    [printed] = writer.print(converter.convert([latex]).forest, count=400, seed=0, paraphrased=1)
+    [printed] = writer.print(converter.read([latex]).forest, count=400, seed=0, paraphrased=1)
     assert all(notation.is_paraphrase for notation in printed)
     missing = [part for part in expected if not any(part in notation.latex for notation in printed)]
     assert missing == []
@@ -109,7 +108,7 @@ def test_formula_is_paraphrased_as_others_would_write_it(latex, expected, writer
 def test_paraphrases_can_be_parsed_and_most_have_another_form(writer, forest):
     paraphrases, source = writer.rewrite(forest, count=10, seed=1, paraphrased=1)
     assert min(np.bincount(source, minlength=len(FORMULAS))) >= 3
-    assert OperatorParser().parse(paraphrases).unparsed.max() == 0
+    assert FormulaEngine().parse(paraphrases).unparsed.max() == 0
     kind = FORM_KINDS.index("canonical")
     assert (read_forms(paraphrases)[:, kind] != read_forms(forest)[source, kind]).mean() > 0.5
 
@@ -128,13 +127,13 @@ class CarelessWriter(NotationWriter):
 
 
 def test_notations_with_another_form_are_dropped(converter):
-    notations, source = CarelessWriter().rewrite(converter.convert(["a = b"]).forest, count=7, renamed=0, seed=0)
+    notations, source = CarelessWriter().rewrite(converter.read(["a = b"]).forest, count=7, renamed=0, seed=0)
     assert "".join(notations.texts[text] for text in notations.text) == "b=ax=y"
     assert source.tolist() == [0, 0]
 
 
 def test_formulas_without_another_notation_are_left_out(writer, converter):
-    notations, source = writer.rewrite(converter.convert(["x"]).forest, count=2, renamed=0.0, seed=0)
+    notations, source = writer.rewrite(converter.read(["x"]).forest, count=2, renamed=0.0, seed=0)
     assert len(notations) == len(source) == 0
 
 

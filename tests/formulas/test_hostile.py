@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eqkin.formulas.conversion import convert_formulas
-from eqkin.formulas.converter import Converter, Failure, start_engine
+from eqkin.formulas.engine import Failure, FormulaEngine, start_engine
 from eqkin.formulas.mathml import to_mathml, to_node
 from eqkin.latex.environments import to_converter_input
 from eqkin.latex.macros import Macro
@@ -87,26 +87,26 @@ HEAVY = r"\begin{matrix}" + "&".join(["x"] * 9_900) + r"\end{matrix}"
 
 
 def test_engine_out_of_time_is_replaced():
-    converter = Converter(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
-    failures = converter.convert([HEAVY]).failures
+    converter = FormulaEngine(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
+    failures = converter.read([HEAVY]).failures
     assert failures[0] is not None
     assert failures[0].reason == "limit: time"
-    patient = Converter()
-    assert patient.convert(["x"]).failures == [None]
+    patient = FormulaEngine()
+    assert patient.read(["x"]).failures == [None]
     patient.close()
     converter.limits = LIMITS
-    assert converter.convert([HEAVY, "x"]).failures[1] is None
+    assert converter.read([HEAVY, "x"]).failures[1] is None
     converter.close()
 
 
 def test_engine_out_of_memory_is_replaced():
     limits = replace(LIMITS, converter_bytes=12_000_000, tree_nodes=10_000_000, latex_chars=400_000, formula_seconds=5)
-    converter = Converter(limits)
+    converter = FormulaEngine(limits)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     larger = r"\begin{matrix}" + "&".join(["x"] * 190_000) + r"\end{matrix}"
-    failures = converter.convert([HEAVY, larger, HEAVY]).failures
+    failures = converter.read([HEAVY, larger, HEAVY]).failures
     assert [f and f.reason for f in failures] == [None, "limit: memory", None]
-    assert converter.convert(["x"]).failures == [None]
+    assert converter.read(["x"]).failures == [None]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000
     converter.close()
 
@@ -120,7 +120,7 @@ def engines(monkeypatch):
         started.append(start_engine(*arguments))
         return started[-1]
 
-    monkeypatch.setattr("eqkin.formulas.converter.start_engine", start)
+    monkeypatch.setattr("eqkin.formulas.engine.start_engine", start)
     return started
 
 
@@ -138,7 +138,7 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_macro_bombs_do_not_cost_an_engine_each(engines, name):
     definitions, bomb = BOMBS[name]
-    converter = Converter()
+    converter = FormulaEngine()
     outcomes = convert_formulas(converter, [f"{i}{bomb}" for i in range(40)] + ["x"], [], definitions).outcomes
     assert all(outcome.failure and outcome.failure.reason.startswith("limit: ") for outcome in outcomes[:-1])
     assert outcomes[-1].failure is None
@@ -149,7 +149,7 @@ def test_macro_bombs_do_not_cost_an_engine_each(engines, name):
 def test_thousands_of_undefined_commands_per_formula_do_not_cost_an_engine_each(engines):
     names = iter(range(24 * 2_000))
     formulas = ["".join(name_command(next(names)) for _ in range(2_000)) for _ in range(24)]
-    converter = Converter()
+    converter = FormulaEngine()
     outcomes = convert_formulas(converter, ["x", *formulas, "y"]).outcomes
     assert [outcomes[i].failure for i in (0, -1)] == [None, None]
     assert all(outcome.failure is not None for outcome in outcomes[1:-1])
@@ -165,15 +165,15 @@ def test_undefined_commands_get_the_arguments_that_most_uses_have(converter):
 
 
 def test_formulas_after_the_time_of_a_batch_come_in_the_next(engines):
-    converter = Converter(replace(LIMITS, batch_seconds=0.0))
-    assert converter.convert([f"x_{i}" for i in range(30)]).failures == [None] * 30
+    converter = FormulaEngine(replace(LIMITS, batch_seconds=0.0))
+    assert converter.read([f"x_{i}" for i in range(30)]).failures == [None] * 30
     assert len(engines) == 1
     converter.close()
 
 
 def test_formulas_with_many_symbols_do_not_cost_others_theirs(converter):
     formulas = ["+".join(str(10_000 + 2_500 * i + k) for k in range(1_900)) for i in range(30)]
-    assert converter.convert([*formulas, "x"]).failures == [None] * 31
+    assert converter.read([*formulas, "x"]).failures == [None] * 31
 
 
 def test_formulas_fail_after_the_time_of_their_paper(converter):
@@ -194,7 +194,7 @@ def test_mathml_of_any_formula_is_xml(converter, pieces):
 
 def test_address_space_limit_is_an_error_instead_of_an_abort():
     script = "import resource\nresource.setrlimit(resource.RLIMIT_AS, (9 << 30, resource.RLIM_INFINITY))\n"
-    script += "from eqkin.formulas.converter import Converter\nConverter().convert(['x'])"
+    script += "from eqkin.formulas.engine import FormulaEngine; FormulaEngine().read(['x'])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "ulimit -v unlimited" in done.stderr.splitlines()[-1]) == (1, True)
 
@@ -202,17 +202,17 @@ def test_address_space_limit_is_an_error_instead_of_an_abort():
 SCRIPT = r"""
 from dataclasses import replace
 from eqkin.limits import LIMITS
-from eqkin.formulas.converter import Converter
+from eqkin.formulas.engine import FormulaEngine
 heavy = r"\begin{matrix}" + "&".join(["x"] * 9900) + r"\end{matrix}"
-hasty = Converter(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
-hasty.convert([heavy, "x"])
-small = Converter(replace(LIMITS, converter_bytes=12_000_000, tree_nodes=1_000_000))
-small.convert([heavy] * 6)
-dropped = Converter()
-dropped.convert(["x"])
+hasty = FormulaEngine(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
+hasty.read([heavy, "x"])
+small = FormulaEngine(replace(LIMITS, converter_bytes=12_000_000, tree_nodes=1_000_000))
+small.read([heavy] * 6)
+dropped = FormulaEngine()
+dropped.read(["x"])
 del dropped
-Converter(replace(LIMITS, formula_seconds=0.004)).convert([heavy])
-hasty.convert([heavy])
+FormulaEngine(replace(LIMITS, formula_seconds=0.004)).read([heavy])
+hasty.read([heavy])
 """
 
 

@@ -1,7 +1,6 @@
 """Operator trees: what formulas say, the same for usual notations of the same thing."""
 
 import sys
-import time
 from itertools import combinations, count
 
 import numpy as np
@@ -10,16 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.formulas.conversion import convert_formulas
-from eqkin.formulas.converter import evaluate
+from eqkin.formulas.engine import FormulaEngine, evaluate
 from eqkin.formulas.kernels import find_parents
 from eqkin.formulas.kinds import TERM_FAMILIES
 from eqkin.formulas.mathml import parse_mathml, to_forest
 from eqkin.formulas.operator_terms import FIRST_OPERATOR_FAMILY, OPERATOR_TERM_FAMILIES, extract_operator_terms
 from eqkin.formulas.operators import FORM_KINDS, UNORDERED, OperatorForest
-from eqkin.formulas.parser import OperatorParser, encode_trees
 from eqkin.latex.typed import clean_typed_formula
+from tests.formulas.strategies import build
 from tests.limits import changed_limits
-from tests.trees.strategies import build
 
 # notations of one thing: their canonical operator trees are equal up to the order of commuting operands
 SAME = {
@@ -196,7 +194,7 @@ TREES = st.recursive(
 
 @pytest.fixture(scope="module")
 def parser():
-    return OperatorParser()
+    return FormulaEngine()
 
 
 @pytest.fixture(scope="module")
@@ -273,20 +271,10 @@ def test_long_rows_of_signs_are_parsed(parse, latex):
     assert len(parse(latex)) == 1
 
 
-def test_answer_stays_readable_while_the_engine_frees_memory(parser):
-    payload = encode_trees(build([("mi", "", "x", [])] * 500), canonical=True)
-    for _ in range(20):
-        answer = parser.call("parseOperators", payload)
-        before = bytes(answer)
-        parser._engine.low_memory_notification()
-        time.sleep(0.02)  # the engine does that in a thread of its own
-        assert bytes(answer) == before
-
-
 @changed_limits(parse_seconds=1e-6)
 def test_tree_that_takes_too_long_becomes_one_node(converter):
     presentation = convert_formulas(converter, ["+".join(["a"] * 2_000), r"\frac{c}{d}" * 1_000]).forest
-    forest = OperatorParser().parse(presentation)
+    forest = FormulaEngine().parse(presentation)
     assert [forest.to_json(0), forest.to_json(1)] == ["p:math", "p:math"]
     assert forest.unparsed.tolist() == [1, 1]
 
@@ -446,7 +434,7 @@ def test_operator_and_presentation_families_differ(forest):
 
 
 def test_parser_interrupted_at_any_line_does_not_answer_the_next_call():
-    parser, forests = OperatorParser(), [to_forest(parse_mathml(f"<math><mi>{name}</mi></math>")) for name in "ab"]
+    parser, forests = FormulaEngine(), [to_forest(parse_mathml(f"<math><mi>{name}</mi></math>")) for name in "ab"]
     wanted = parser.parse(forests[1]).labels
 
     def interrupt_at(number):

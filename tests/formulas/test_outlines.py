@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from eqkin.formulas.conversion import convert_formulas
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.operator_terms import (
     FIRST_OUTLINE_FAMILY,
     OPERATOR_TERM_FAMILIES,
     OUTLINE_TERM_FAMILIES,
     extract_operator_terms,
 )
-from eqkin.formulas.parser import parse_operators
-from tests.trees.outlines import build_outlines, extract_outline_terms
+from tests.formulas.outlines import build_outlines, extract_outline_terms
 
 SUBTREE = FIRST_OUTLINE_FAMILY + OUTLINE_TERM_FAMILIES.index("subtree")
 

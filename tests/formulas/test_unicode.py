@@ -22,5 +22,4 @@ from eqkin.search.query import FormulaReader
 def test_to_unicode_formats_mathml_in_one_line(latex, line):
     reader = FormulaReader(1)
     assert to_unicode(reader.read(latex).mathml).replace("H\u0302", "Ĥ") == line
-    reader.close()
     assert to_unicode("<no") == ""

@@ -1,7 +1,16 @@
-// Operator trees back to LaTeX in other notations that mean the same: the table of canonical.js run backwards.
+// Operator trees back to LaTeX in other notations that mean the same: the table of canonical.mjs run backwards.
 //
 // A notation draws once which kinds of rewriting it uses (FREEDOMS) and prints the tree; where a kind is not used, the
 // notation of the formula stays. Whether a notation kept its meaning is checked afterwards, by parsing it.
+
+import { PresentationForest, measureDepth } from "./batches.mjs";
+import { RULES, isExponential, isMatrix } from "./canonical.mjs";
+import { FIXED_LETTERS, Paraphrase } from "./paraphrases.mjs";
+import {
+  BIG, COORDINATES, FIELDS, FUNCTION_NAMES, IMPLICATION, INDEX_LETTER, INTEGRAL, MAX_DEPTH, MIN_CONDITION_SPACE_EM,
+  PRODUCT, RELATION, SCRIPT_TAGS, SUM, TENSOR_INDICES, USUALLY_DIFFERENTIATED, USUAL_FUNCTIONS, isLetter, isNumber,
+  roleOf, words,
+} from "./symbols.mjs";
 
 const FREEDOMS = { // kind of rewriting -> probability that a notation uses it
   fraction: 0.5, power: 0.5, exponential: 0.6, transpose: 0.8, derivative: 0.7, operator: 0.6, binomial: 0.8, moment: 0.7, name: 0.6,
@@ -35,7 +44,6 @@ const BIG_COMMANDS = {
 const STYLE_COMMANDS = { bold: "\\mathbf", "bold-italic": "\\boldsymbol", "double-struck": "\\mathbb", script: "\\mathcal", fraktur: "\\mathfrak", "sans-serif": "\\mathsf", monospace: "\\mathtt" };
 const ACCENT_COMMANDS = { hat: "\\hat", tilde: "\\tilde", check: "\\check", breve: "\\breve", bar: "\\bar" };
 const ACCENT_SIGNS = { "^": "\\hat", "ˆ": "\\hat", "~": "\\tilde", "˜": "\\tilde", "ˇ": "\\check", "˘": "\\breve", "‾": "\\overline", "ˉ": "\\bar", "¯": "\\overline", "⃗": "\\vec", "→": "\\overrightarrow", "˙": "\\dot", "¨": "\\ddot" };
-const FIXED_LETTERS = words("d e i E P T C H O ∂ ∇ Δ π"); // their names mean something
 const ALPHABETS = ["abcfghjklmnopqrstuvwxyz", "ABCDEFGHJKLMNQRSUVWXYZ", "αβγδζηθκλμνξρστφχψω", "ΓΘΛΞΣΦΨΩ"];
 const FUNCTION_SCRIPTS = words("idx pow star prime mark transpose adjoint");
 const FRESH_LETTERS = [["a", "b"], ["x", "y"], ["u", "v"], ["p", "q"], ["m", "n"]];
@@ -550,7 +558,7 @@ for (const accent in ACCENT_COMMANDS) WRITERS[accent] ??= (writer, node) => [`\\
 // One batch as for `parseOperators`, with a seed for each tree, `count`, and the shares to paraphrase and to rename; the
 // answer is for each tree a list of [LaTeX, whether variables are renamed, whether it is a paraphrase], empty if the tree
 // was not parsed completely.
-function writeNotations(json) {
+export function writeNotations(json) {
   const batch = JSON.parse(json), forest = new PresentationForest(batch), answers = [];
   let start = 0;
   for (const size of forest.sizes) {

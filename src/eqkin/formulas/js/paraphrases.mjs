@@ -3,6 +3,12 @@
 //
 // Unlike notations, paraphrases have other canonical forms. Each uses some kinds (CHANCES), everywhere in the formula.
 
+import { isMatrix, mapChildren, number, relabel } from "./canonical.mjs";
+import {
+  INTEGRAL, RELATION, USUALLY_DIFFERENTIATED, branch, combine, hashTree, isNumber, leaf, listOf, roleOf, words,
+} from "./symbols.mjs";
+
+export const FIXED_LETTERS = words("d e i E P T C H O ∂ ∇ Δ π"); // their names mean something
 const CHANCES = { // kind of paraphrase -> probability that it is used
   arguments: 0.4, sequence: 0.35, accents: 0.4, subscripts: 0.25, ranges: 0.4, continuous: 0.3, laplacian: 0.5, products: 0.5, norms: 0.4, states: 0.6, logic: 0.7, bounds: 0.5,
   constants: 0.25, chain: 0.5, move: 0.25, defined: 0.35,
@@ -10,9 +16,9 @@ const CHANCES = { // kind of paraphrase -> probability that it is used
 const LOGIC = { "∪": "∨", "∩": "∧", "⋃": "⋁", "⋂": "⋀", "∨": "∪", "∧": "∩", "⋁": "⋃", "⋀": "⋂" };
 const DEFINED = ["E", "L", "J", "F", "S", "Q", "R", "f", "g", "h", "y", "z", "u", "w"];
 const INDICES = /^[i-nt]$/;
-const isVariable = (node) => node.label === "v" && node.text.length === 1;
+const isLetterNode = (node) => node.label === "v" && node.text.length === 1;
 
-class Paraphrase {
+export class Paraphrase {
   constructor(root, random, at) {
     this.random = random;
     this.at = at; // a presentation node that is no letter: new variables are printed by their text
@@ -22,8 +28,8 @@ class Paraphrase {
     for (let level = [root]; level.length; level = level.flatMap((node) => node.children))
       for (const node of level) {
         if (node.label === "v") this.letters.set(node.text, (this.letters.get(node.text) ?? 0) + 1);
-        if (node.label !== "app" || !isVariable(node.children[0])) continue;
-        const [{ text }, ...list] = node.children, own = list.every(isVariable) ? list.map((v) => v.text).join() : null;
+        if (node.label !== "app" || !isLetterNode(node.children[0])) continue;
+        const [{ text }, ...list] = node.children, own = list.every(isLetterNode) ? list.map((v) => v.text).join() : null;
         this.argumentsOf.set(text, this.argumentsOf.has(text) && this.argumentsOf.get(text) !== own ? null : own);
       }
   }
@@ -61,7 +67,7 @@ class Paraphrase {
   // A sum over i of x_i and an integral of x(t) by t.
   integrate(node) {
     const range = node.children.find((child) => child.label === "from")?.children[0], index = range === undefined ? undefined : [range, range.children[0]].find((part) => part?.label === "v");
-    if (index === undefined || !isVariable(index)) return null;
+    if (index === undefined || !isLetterNode(index)) return null;
     const fresh = INDICES.test(index.text) ? ["x", "t", "s", "y"].find((letter) => !this.letters.has(letter)) : index.text;
     if (fresh === undefined) return null;
     const replace = (part) => {
@@ -73,7 +79,7 @@ class Paraphrase {
 
   add(node) {
     const by = node.children.filter((child) => child.label === "by");
-    return by.length === 1 && isVariable(by[0].children[0]) ? this.branch("∑", node.children[0], this.branch("from", by[0].children[0])) : null;
+    return by.length === 1 && isLetterNode(by[0].children[0]) ? this.branch("∑", node.children[0], this.branch("from", by[0].children[0])) : null;
   }
 
   changeStatement(node) {
@@ -82,7 +88,7 @@ class Paraphrase {
     if (children.length > 2 && this.used.has("chain")) children = this.random() < 0.5 ? [children[0], children.at(-1)] : children.slice(0, 2);
     if (children.length !== 2 || label === "⇒" || label === "⇔" || label === "→") return branch(label, children, node.at);
     let [left, right] = children;
-    const head = left.label === "app" || left.label === "idx" ? left.children[0] : left, isName = (isVariable(head) || head.name !== null) && !FIXED_LETTERS.has(head.text);
+    const head = left.label === "app" || left.label === "idx" ? left.children[0] : left, isName = (isLetterNode(head) || head.name !== null) && !FIXED_LETTERS.has(head.text);
     if (this.used.has("defined") && isName && right.children.length > 1 && label === "=" && !this.occurs(right, left)) {
       const fresh = this.variable(DEFINED[Math.floor(this.random() * DEFINED.length)]);
       left = left.label === "v" || this.random() < 0.5 ? fresh : branch(left.label, [fresh, ...left.children.slice(1)], left.at);
@@ -118,15 +124,15 @@ const dropRange = (node) => branch(node.label, node.children.filter((child) => c
   return child.children[0].label === "=" ? [branch("from", child.children[0].children.slice(0, 1), child.at)] : [child];
 }), node.at);
 function dropConstants(node, paraphrase) {
-  const isConstant = (factor) => factor.label === "n" || (factor.label === "frac" && factor.children.every((part) => part.label === "n")) || (isVariable(factor) && paraphrase.letters.get(factor.text) === 1 && paraphrase.random() < 0.5);
+  const isConstant = (factor) => factor.label === "n" || (factor.label === "frac" && factor.children.every((part) => part.label === "n")) || (isLetterNode(factor) && paraphrase.letters.get(factor.text) === 1 && paraphrase.random() < 0.5);
   const rest = node.children.filter((factor) => !isConstant(factor));
   return rest.length && rest.length < node.children.length ? combine("*", rest, node.at) : null;
 }
 
 const CHANGES = { // label -> kind of paraphrase -> how to change a node of this label, or null to leave it
   app: {
-    sequence: ({ children: [name, ...list] }, paraphrase) => (isVariable(name) && list.length === 1 && isVariable(list[0]) && INDICES.test(list[0].text) ? paraphrase.branch("idx", name, list[0]) : null),
-    arguments: ({ children: [name] }, paraphrase) => (isVariable(name) && !FIXED_LETTERS.has(name.text) && paraphrase.argumentsOf.get(name.text) ? name : null),
+    sequence: ({ children: [name, ...list] }, paraphrase) => (isLetterNode(name) && list.length === 1 && isLetterNode(list[0]) && INDICES.test(list[0].text) ? paraphrase.branch("idx", name, list[0]) : null),
+    arguments: ({ children: [name] }, paraphrase) => (isLetterNode(name) && !FIXED_LETTERS.has(name.text) && paraphrase.argumentsOf.get(name.text) ? name : null),
   },
   idx: { sequence: (node, paraphrase) => (node.children.length === 2 ? paraphrase.branch("app", ...node.children) : null) },
   max: { bounds: relabel("sup") }, sup: { bounds: relabel("max") }, min: { bounds: relabel("inf") }, inf: { bounds: relabel("min") },

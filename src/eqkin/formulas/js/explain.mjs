@@ -1,8 +1,18 @@
 // Explain hits: how each is related to the query, which of its parts match which parts of the query, under what names.
 //
-// Operator trees are matched (matching.js), and the matching nodes are shown in the presentation trees. A leaf matches a
+// Operator trees are matched (matching.mjs), and the matching nodes are shown in the presentation trees. A leaf matches a
 // leaf; the signs between matching operands match in order; an inner node (a fraction, a row) matches another if all
 // leaves below the one match all leaves below the other.
+
+import { parseTree } from "./batches.mjs";
+import { iterTrees } from "./columns.mjs";
+import {
+  DIVISIBLE_RELATIONS, TreeAligner, commutes, forgetParts, listNodes, matchTrees, readOperatorTrees,
+} from "./matching.mjs";
+import { OperatorParser } from "./operators.mjs";
+import {
+  LEAF, MAX_KNOWN, TERNARY_TAGS, findAttributes, findMeaning, findType, forgetSymbols, lastOf, words,
+} from "./symbols.mjs";
 
 const SAME_SIMILARITY = 1; // of parts with the same label
 const RENAMED_SIMILARITY = 0.75; // of letters with different names
@@ -17,13 +27,32 @@ const FINAL_PUNCTUATION = new Set(".,;:");
 const COMPOSED_SIGN = /[_.′^]/; // in the names of variables with an index, an accent or an exponent
 const COMBINING_ACCENTS = { hat: "\u0302", tilde: "\u0303", check: "\u030c", breve: "\u0306" };
 const WILDCARD_NAME = /^\?[\p{L}\p{N}_]+$/u;
+// signs that are read as one, also where somebody typed the one for the other
+const SHOWN_SIGNS = new Map(Object.entries({
+  "⋯": "…", "∣": "|", "❘": "|", "‖": "∥", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟼": "↦", "⩽": "≤", "⩾": "≥",
+  "∗": "*", "⋆": "*", "ε": "ϵ", "ϕ": "φ", "ϑ": "θ", "∅": "⌀", "≔": "=",
+  "-": "−", "·": "⋅", "'": "′", "〈": "⟨", "〉": "⟩",
+}));
+const INVISIBLE_SIGNS = new Set("\u2061\u2062\u2063\u2064\u200b");
+const shownTexts = new Map();
 const nameTag = (tag) => SCRIPT_NAMES[tag] ?? tag;
 const haveSameRole = (tag, other) => nameTag(tag) === nameTag(other) || (DISSOLVED_TAGS.has(tag) && DISSOLVED_TAGS.has(other));
+
+// What a leaf with a text shows; "" for nothing.
+function findShown(text) {
+  let shown = shownTexts.get(text);
+  if (shown === undefined) {
+    const sign = text.trim(), isSilent = !sign || INVISIBLE_SIGNS.has(sign), compact = sign.replace(/\s+/g, "␣");
+    if (shownTexts.size > MAX_KNOWN) shownTexts.clear();
+    shownTexts.set(text, shown = isSilent ? "" : SHOWN_SIGNS.get(compact) ?? compact);
+  }
+  return shown;
+}
 
 // A presentation tree: columns of its nodes, breadth first, the visible leaves below each of them in reading order, and its
 // operator tree, which is parsed if it is not given.
 class Presentation {
-  constructor({ tags, attributes, texts, counts, labels, depths }) {
+  constructor({ tags, attributes, texts, counts, tree }) {
     const size = tags.length;
     this.size = size;
     this.tag = tags;
@@ -36,16 +65,16 @@ class Presentation {
     this.starts = new Array(size); // the first leaf of each node, and the one after its last
     this.ends = new Array(size);
     this.readLeaves(0);
-    this.type = labels ? null : tags.map((tag, node) => findType(tag) | (counts[node] ? 0 : LEAF));
-    this.attributes = labels ? null : attributes.map(findAttributes);
-    this.tree = labels ? new OperatorTree(labels, depths) : listNodes(parseTree(new OperatorParser(this, 0, size), true));
+    this.type = tags.map((tag, node) => findType(tag) | (counts[node] ? 0 : LEAF));
+    this.attributes = attributes.map(findAttributes);
+    this.tree = tree ?? listNodes(parseTree(new OperatorParser(this, 0, size), true));
     this.extentStarts = []; // see `findExtents`
     this.extentEnds = [];
     this.nameLeaves = null;
   }
 
   readLeaves(node) {
-    const count = this.count[node], { shown } = this.meaning[node];
+    const count = this.count[node], shown = findShown(this.meaning[node].raw);
     this.starts[node] = this.leaves.length;
     if (count) for (let child = this.first[node], end = child + count; child < end; child++) this.readLeaves(child);
     else if (shown && this.tag[node] !== "mspace") {
@@ -391,13 +420,19 @@ class PartPairs {
   }
 }
 
-// Explanations of hits, as JSON. `signs` is what leaves with some texts show, if it is not the text. If the operator trees
-// of the hits are given, only relations are found.
-function explainHits(json) {
-  const { query, hits, forms, signs } = JSON.parse(json), isComplete = !hits.some(({ labels }) => labels);
+// Presentation trees, each with its operator tree if operator trees are given.
+function readPresentations(trees, operators) {
+  const parsed = operators ? readOperatorTrees(operators) : [], { tags, attributes, texts } = trees;
+  return Array.from(iterTrees(trees, 4), ([tag, attribute, text, counts], at) => new Presentation({
+    tags: tag.map((number) => tags[number]), attributes: attribute.map((number) => attributes[number]), texts: text.map((number) => texts[number]),
+    counts, tree: parsed[at],
+  }));
+}
+
+// Explanations of hits. If the operator trees of query and hits are given, only relations are found.
+export function explainHits(query, hits, operators, forms) {
   forgetSymbols();
   forgetParts();
-  for (const text in signs) findMeaning(text).shown = signs[text];
-  const explainer = new Explainer(new Presentation(query));
-  return JSON.stringify(hits.map((hit, at) => explainer.explain(new Presentation(hit), forms[at], isComplete)));
+  const [asked] = readPresentations(query, operators?.query), explainer = new Explainer(asked);
+  return readPresentations(hits, operators?.hits).map((hit, at) => explainer.explain(hit, forms[at], !operators));
 }

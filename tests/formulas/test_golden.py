@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from eqkin.formulas.conversion import convert_formulas
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.operator_terms import extract_operator_terms
-from eqkin.formulas.parser import parse_operators
 from eqkin.formulas.terms import extract_terms
-from tests.trees.outlines import extract_outline_terms
+from tests.formulas.outlines import extract_outline_terms
 
 GOLDEN = [line.split("\t") for line in Path(__file__).with_name("golden_hashes.tsv").read_text("utf-8").splitlines()]
 

@@ -1,12 +1,12 @@
 // Tables of signs, letters and labels, and what they mean: kinds of nodes, items of rows, texts of leaves.
 
-const words = (text) => new Set(text.split(" "));
-const ROW_TAGS = words("mrow mstyle mpadded math semantics mtd menclose maction mphantom merror");
-const SCRIPT_TAGS = words("msub msup msubsup munder mover munderover");
-const ROW_TAG = 1, SCRIPT_TAG = 2, LETTER_TAG = 4, SYMBOL_TAG = 8, LEAF = 16; // bits of the type of a node: its tag's, and LEAF
-const findType = (tag) => (ROW_TAGS.has(tag) ? ROW_TAG : SCRIPT_TAGS.has(tag) ? SCRIPT_TAG : tag === "mi" ? LETTER_TAG | SYMBOL_TAG : tag === "mo" ? SYMBOL_TAG : 0);
-const TERNARY_TAGS = words("msubsup munderover");
-const SIGN_NAMES = new Map(Object.entries({
+export const words = (text) => new Set(text.split(" "));
+export const ROW_TAGS = words("mrow mstyle mpadded math semantics mtd menclose maction mphantom merror");
+export const SCRIPT_TAGS = words("msub msup msubsup munder mover munderover");
+export const ROW_TAG = 1, SCRIPT_TAG = 2, LETTER_TAG = 4, SYMBOL_TAG = 8, LEAF = 16; // bits of the type of a node: its tag's, and LEAF
+export const findType = (tag) => (ROW_TAGS.has(tag) ? ROW_TAG : SCRIPT_TAGS.has(tag) ? SCRIPT_TAG : tag === "mi" ? LETTER_TAG | SYMBOL_TAG : tag === "mo" ? SYMBOL_TAG : 0);
+export const TERNARY_TAGS = words("msubsup munderover");
+export const SIGN_NAMES = new Map(Object.entries({
   "∣": "|", "❘": "|", "∥": "‖", "−": "-", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟸": "⇐", "⟼": "↦", "⩽": "≤", "⩾": "≥",
   "≦": "≤", "≧": "≥", "⋆": "∗", "*": "∗", "⋅": "·", "∙": "·", "•": "·", "≔": ":=", "≕": "=:", "∼": "~", "⊆": "⊂", "⊇": "⊃",
   "〈": "⟨", "〉": "⟩", "∖": "\\", "。": ".", "，": ",", "；": ";", "iff": "⇔",
@@ -15,52 +15,52 @@ const LETTER_NAMES = new Map(Object.entries({
   "ϵ": "ε", "ϕ": "φ", "ϑ": "θ", "ϱ": "ρ", "ς": "σ", "ϖ": "π", "ℓ": "l", "ℒ": "L", "ℋ": "H", "ℎ": "h", "ℙ": "P", "𝔼": "E", "∆": "Δ",
 }));
 const VARIANT_LETTERS = /[ϵϕϑϱςϖ]/g;
-const FUNCTION_NAMES = new Map(Object.entries({
+export const FUNCTION_NAMES = new Map(Object.entries({
   Pr: "P", Prob: "P", ln: "log", Log: "log", tr: "trace", Tr: "trace", Var: "var", Cov: "cov", sgn: "sign", tg: "tan", rot: "curl", lg: "log",
 }));
-const PLAIN_PRODUCTS = words("· ∗");
-const CLOSING = new Map(Object.entries({ "(": ")", "[": "]", "{": "}", "⟨": "⟩", "⌊": "⌋", "⌈": "⌉" }));
-const CLOSERS = new Set(CLOSING.values());
-const FENCES = new Map(Object.entries({ "⟨|": "bra", "|⟩": "ket", "‖‖": "norm", "⌊⌋": "floor", "⌈⌉": "ceil" })); // around one operand
-const USUAL_FUNCTIONS = words("f g h F G H P p φ ψ Φ Ψ Γ ζ E T");
-const USUALLY_DIFFERENTIATED = words("u v w f g h φ ψ F Φ Ψ ρ θ T V y");
-const FIELDS = words("u v w f g h φ ψ Φ Ψ"); // u_t and u_{xx} are derivatives
-const COORDINATES = words("t x y z");
+export const PLAIN_PRODUCTS = words("· ∗");
+export const CLOSING = new Map(Object.entries({ "(": ")", "[": "]", "{": "}", "⟨": "⟩", "⌊": "⌋", "⌈": "⌉" }));
+export const CLOSERS = new Set(CLOSING.values());
+export const FENCES = new Map(Object.entries({ "⟨|": "bra", "|⟩": "ket", "‖‖": "norm", "⌊⌋": "floor", "⌈⌉": "ceil" })); // around one operand
+export const USUAL_FUNCTIONS = words("f g h F G H P p φ ψ Φ Ψ Γ ζ E T");
+export const USUALLY_DIFFERENTIATED = words("u v w f g h φ ψ F Φ Ψ ρ θ T V y");
+export const FIELDS = words("u v w f g h φ ψ Φ Ψ"); // u_t and u_{xx} are derivatives
+export const COORDINATES = words("t x y z");
 const STYLES = new Map(Object.entries({ bold: "bold", "bold-italic": "bold", script: "script", "bold-script": "script", fraktur: "fraktur", "double-struck": "double" }));
-const WORD_VARIANTS = words("normal sans-serif monospace"); // letters in them, next to each other, are a word
-const TENSOR_INDICES = /^[α-δκ-νρστ]$/;
+export const WORD_VARIANTS = words("normal sans-serif monospace"); // letters in them, next to each other, are a word
+export const TENSOR_INDICES = /^[α-δκ-νρστ]$/;
 // names that are also typed without a backslash
-const TYPED_NAMES = words("Var Cov Corr Pr Tr det rank dim ker log ln exp sin cos tan sec csc cot arcsin arccos arctan sinh cosh tanh max min lim sup inf arg sgn gcd lcm mod");
-const TYPED_BEGINNINGS = new Set([...TYPED_NAMES].map((name) => name[0]));
-const LONGEST_TYPED_NAME = 6;
-const GREEDY_FUNCTIONS = words("trace"); // tr A log B is the trace of all of it
-const INDEX_LETTER = /^[i-nst]$/;
-const CONDITION = /^(if|for|where|when|with|and|or|otherwise|such that|s\.t\.|subject to|as|on|in|for all|else|then|a\.s\.|i\.e\.)$/i;
-const PRIMES = words("′ ' ’ ″ ‴");
-const TRANSPOSES_AS_POWERS = words("⊤ ⊺ T tr");
-const STARS = words("∗ * ⋆");
-const SIGNS_AS_POWERS = words("+ - − ±");
-const ACCENTS = { "^": "hat", "ˆ": "hat", "~": "tilde", "˜": "tilde", "ˇ": "check", "˘": "breve" };
-const MIN_CONDITION_SPACE_EM = 0.9; // a space as wide as \quad separates a formula from its conditions
-const MAX_DEPTH = 200; // of an operator tree
+export const TYPED_NAMES = words("Var Cov Corr Pr Tr det rank dim ker log ln exp sin cos tan sec csc cot arcsin arccos arctan sinh cosh tanh max min lim sup inf arg sgn gcd lcm mod");
+export const TYPED_BEGINNINGS = new Set([...TYPED_NAMES].map((name) => name[0]));
+export const LONGEST_TYPED_NAME = 6;
+export const GREEDY_FUNCTIONS = words("trace"); // tr A log B is the trace of all of it
+export const INDEX_LETTER = /^[i-nst]$/;
+export const CONDITION = /^(if|for|where|when|with|and|or|otherwise|such that|s\.t\.|subject to|as|on|in|for all|else|then|a\.s\.|i\.e\.)$/i;
+export const PRIMES = words("′ ' ’ ″ ‴");
+export const TRANSPOSES_AS_POWERS = words("⊤ ⊺ T tr");
+export const STARS = words("∗ * ⋆");
+export const SIGNS_AS_POWERS = words("+ - − ±");
+export const ACCENTS = { "^": "hat", "ˆ": "hat", "~": "tilde", "˜": "tilde", "ˇ": "check", "˘": "breve" };
+export const MIN_CONDITION_SPACE_EM = 0.9; // a space as wide as \quad separates a formula from its conditions
+export const MAX_DEPTH = 200; // of an operator tree
 const MAX_ORDER = 4; // of a derivative that is written out
 
-const NO_CHILDREN = [];
+export const NO_CHILDREN = [];
 // `push` is a call in compiled code of the embedded engine, and place -1 of an array is slow.
-const append = (list, value) => { list[list.length] = value; };
-const lastOf = (list) => (list.length ? list[list.length - 1] : undefined);
-const MAX_KNOWN = 100_000; // texts and kinds that are remembered from batch to batch
+export const append = (list, value) => { list[list.length] = value; };
+export const lastOf = (list) => (list.length ? list[list.length - 1] : undefined);
+export const MAX_KNOWN = 100_000; // texts and kinds that are remembered from batch to batch
 
 // a * (high * 2^16 + low) modulo 2^32. `Math.imul` is a call in compiled code of the embedded engine.
-const multiplyWords = (a, high, low) => ((a & 0xffff) * low + ((((a >>> 16) * low + (a & 0xffff) * high) & 0xffff) << 16)) | 0;
+export const multiplyWords = (a, high, low) => ((a & 0xffff) * low + ((((a >>> 16) * low + (a & 0xffff) * high) & 0xffff) << 16)) | 0;
 
 // The output function of MurmurHash3: every bit of the input changes half of the bits of the output.
-function mix(x) {
+export function mix(x) {
   x = multiplyWords(x ^ (x >>> 16), 0x85eb, 0xca6b);
   x = multiplyWords(x ^ (x >>> 13), 0xc2b2, 0xae35);
   return x ^ (x >>> 16);
 }
-const mixPair = (a, b) => mix((multiplyWords(a, 0x9e37, 0x79b1) + b) | 0);
+export const mixPair = (a, b) => mix((multiplyWords(a, 0x9e37, 0x79b1) + b) | 0);
 
 function hashText(text) { // FNV-1a over UTF-16
   let hash = 0x811c9dc5;
@@ -78,8 +78,8 @@ function makeBits(rows) { // [bit, keys] -> the bits of each key
 const RELATIONS = "= ≠ < > ≤ ≥ ≈ ≡ ~ ≃ ≅ ∝ ∈ ∉ ∋ ⊂ ⊃ ⊊ ⊄ → ← ↔ ↦ ↪ ↠ ≪ ≫ ⊢ ⊨ ≜ ≝ ≐ := =: ≺ ≻ ⪯ ⪰ ≼ ≽ ⊥ ≲ ≳ ≍ ↓ ↑ ⇀ ⇝ ⊣ ⊲ ⊴";
 const BIG_OPERATORS = "∑ ∏ ∐ ⋃ ⋂ ⋁ ⋀ ⨁ ⨂ ⨀ ⨄ lim max min sup inf argmax argmin limsup liminf";
 // signs that people type as two; `!=` is not one, since \(n! = 1\) says something else
-const TYPED_SIGNS = new Map([[":=", ":="], ["<=", "≤"], [">=", "≥"], ["->", "→"], ["=>", "⇒"], ["≤>", "⇔"]]);
-const GAP = 1, COMMA = 2, IMPLICATION = 4, GIVEN = 8, RELATION = 16, INTEGRAL = 32, SUM = 64, PRODUCT = 128, BIG = 256, BRACKET = 512;
+export const TYPED_SIGNS = new Map([[":=", ":="], ["<=", "≤"], [">=", "≥"], ["->", "→"], ["=>", "⇒"], ["≤>", "⇔"]]);
+export const GAP = 1, COMMA = 2, IMPLICATION = 4, GIVEN = 8, RELATION = 16, INTEGRAL = 32, SUM = 64, PRODUCT = 128, BIG = 256, BRACKET = 512;
 const SIGN_ROLES = makeBits([
   [GAP, "gap"],
   [COMMA, ", ; ."],
@@ -92,13 +92,13 @@ const SIGN_ROLES = makeBits([
   [BIG, BIG_OPERATORS],
   [BRACKET, "( ) [ ] { } ⟨ ⟩ ⌊ ⌋ ⌈ ⌉ | ‖"],
 ]);
-const roleOf = (sign) => SIGN_ROLES.get(sign) ?? 0;
+export const roleOf = (sign) => SIGN_ROLES.get(sign) ?? 0;
 
 // What the label of a node says about it: bits. The first three hold for a tree if they hold for one of its nodes.
-const VARIABLE = 1, MATRIX = 2, OMISSIBLE = 4, UNORDERED = 8, RELATION_LABEL = 16, COMPOUND = 32, SOLVABLE = 64, EQUALITY = 128, EQUATION = 256, BIG_SUM = 512;
-const BIG_LABEL = 1 << 10, ARGUMENT = 1 << 11, DIFFERENCE = 1 << 12, FACTOR = 1 << 13, DECORATED = 1 << 14, SCRIPTED_NAME = 1 << 15, PAIR = 1 << 16, BOUND = 1 << 17, COUNT = 1 << 18;
-const INHERITED = VARIABLE | MATRIX | OMISSIBLE;
-const LABEL_TRAITS = makeBits([
+export const VARIABLE = 1, MATRIX = 2, OMISSIBLE = 4, UNORDERED = 8, RELATION_LABEL = 16, COMPOUND = 32, SOLVABLE = 64, EQUALITY = 128, EQUATION = 256, BIG_SUM = 512;
+export const BIG_LABEL = 1 << 10, ARGUMENT = 1 << 11, DIFFERENCE = 1 << 12, FACTOR = 1 << 13, DECORATED = 1 << 14, SCRIPTED_NAME = 1 << 15, PAIR = 1 << 16, BOUND = 1 << 17, COUNT = 1 << 18;
+export const INHERITED = VARIABLE | MATRIX | OMISSIBLE;
+export const LABEL_TRAITS = makeBits([
   [VARIABLE, "v"],
   [MATRIX, "transpose matrix"],
   [OMISSIBLE, "app D"], [OMISSIBLE | BIG_LABEL, BIG_OPERATORS], // see Simplifier
@@ -123,7 +123,6 @@ class Kind {
     this.text = text;
     this.name = text ? label + ":" + text : label;
     this.hash = mixPair(hashText(label), text ? hashText(text) : 1) || 1;
-    this.rule = RULES[label];
     this.traits = LABEL_TRAITS.get(label) ?? 0;
     this.value = undefined; // of a number, see `readNumber`
     this.subscripted = null; // of a variable: the kinds of those with a subscript
@@ -138,7 +137,7 @@ const kinds = new Map(); // by label, then by text
 const operatorKinds = new Map(); // without text, by label
 let knownKinds = 0;
 
-function findKind(label, text) {
+export function findKind(label, text) {
   let byText = kinds.get(label);
   if (byText === undefined) kinds.set(label, byText = new Map());
   let kind = byText.get(text);
@@ -149,19 +148,19 @@ function findKind(label, text) {
   return kind;
 }
 
-function findOperatorKind(label) {
+export function findOperatorKind(label) {
   let kind = operatorKinds.get(label);
   if (kind === undefined) operatorKinds.set(label, kind = findKind(label, ""));
   return kind;
 }
 
-function findSubscriptedKind(base, subscript) {
+export function findSubscriptedKind(base, subscript) {
   let kind = (base.subscripted ??= new Map()).get(subscript);
   if (kind === undefined) base.subscripted.set(subscript, kind = findKind("v", base.text + "_" + subscript));
   return kind;
 }
 
-class OperatorNode {
+export class OperatorNode {
   constructor(kind, children, at) {
     this.kind = kind;
     this.label = kind.label; // operator, or kind of leaf
@@ -191,28 +190,51 @@ class OperatorNode {
     return node;
   }
 }
-const leaf = (label, text, at) => new OperatorNode(findKind(label, text), NO_CHILDREN, at);
-const branch = (label, children, at) => new OperatorNode(findOperatorKind(label), children, at);
-const empty = (at) => leaf("empty", "", at);
-const isLetter = (node, letters) => node.label === "v" && letters.has(node.text);
-const isWild = (node) => node.label === "v" && node.text[0] === "?"; // a wildcard of a query: never a part of a name
-const isNumber = (node, text) => node.label === "n" && node.text === text;
-const isSign = (item, role) => item !== undefined && (item.role & role) !== 0;
-const isOperand = (item) => item !== undefined && item.kind === "operand";
-const repeat = (node, times) => Array(Math.min(MAX_ORDER, Math.max(1, times))).fill(node);
-const combine = (label, nodes, at) => (nodes.length === 1 ? nodes[0] : branch(label, nodes, at));
-function group(node) {
+export const leaf = (label, text, at) => new OperatorNode(findKind(label, text), NO_CHILDREN, at);
+export const branch = (label, children, at) => new OperatorNode(findOperatorKind(label), children, at);
+export const empty = (at) => leaf("empty", "", at);
+export const isLetter = (node, letters) => node.label === "v" && letters.has(node.text);
+export const isWild = (node) => node.label === "v" && node.text[0] === "?"; // a wildcard of a query: never a part of a name
+export const isNumber = (node, text) => node.label === "n" && node.text === text;
+export const isSign = (item, role) => item !== undefined && (item.role & role) !== 0;
+export const isOperand = (item) => item !== undefined && item.kind === "operand";
+export const repeat = (node, times) => Array(Math.min(MAX_ORDER, Math.max(1, times))).fill(node);
+export const combine = (label, nodes, at) => (nodes.length === 1 ? nodes[0] : branch(label, nodes, at));
+export function group(node) {
   if (node.label === "*") node.grouped = true;
   return node;
 }
-const isOpenProduct = (node) => node.label === "*" && !node.grouped;
-const listOf = (node, label) => (node.label === label ? node.children : [node]);
+export const isOpenProduct = (node) => node.label === "*" && !node.grouped;
+export const listOf = (node, label) => (node.label === label ? node.children : [node]);
 
-const TRAILING = words(", . ; : ? gap");
-const LEADING = words(", ; gap");
+// Hash of a tree with names; operands that commute are added up.
+export function hashTree(node) {
+  if (node.size) return node.hash;
+  const { children, kind } = node, { length } = children;
+  let hash = kind.hash, size = 1, traits = kind.traits & INHERITED;
+  if (length) {
+    const ordered = length === 1 || !(kind.traits & UNORDERED);
+    let sum = 0;
+    for (let k = 0; k < length; k++) {
+      const child = children[k];
+      sum = (sum + mixPair(ordered ? k + 1 : 0, hashTree(child))) | 0;
+      size += child.size;
+      traits |= child.traits;
+    }
+    hash = mixPair(hash, sum) || 1;
+  }
+  node.size = size;
+  node.traits = traits;
+  node.high = hash >> 16;
+  node.low = hash & 0xffff;
+  return hash;
+}
+
+export const TRAILING = words(", . ; : ? gap");
+export const LEADING = words(", ; gap");
 
 // A member of a row: an operand, a sign, or a big operator that waits for its body.
-class Item {
+export class Item {
   constructor(kind, sign, role, node, at) {
     this.kind = kind;
     this.sign = sign;
@@ -230,17 +252,17 @@ class Item {
     this.tag = "";
   }
 }
-const signItem = (sign, at) => new Item("sign", sign, roleOf(sign), null, at);
-const bigItem = (sign, at) => new Item("big", sign, roleOf(sign), null, at);
-const operandItem = (node, at) => new Item("operand", "", 0, node, at);
+export const signItem = (sign, at) => new Item("sign", sign, roleOf(sign), null, at);
+export const bigItem = (sign, at) => new Item("big", sign, roleOf(sign), null, at);
+export const operandItem = (node, at) => new Item("operand", "", 0, node, at);
 
-function rolesOf(items) {
+export function rolesOf(items) {
   let roles = 0;
   for (let k = 0; k < items.length; k++) roles |= items[k].role;
   return roles;
 }
 
-function splitAt(items, role) {
+export function splitAt(items, role) {
   const parts = [];
   let start = 0;
   for (let k = 0; k < items.length; k++) {
@@ -276,18 +298,39 @@ class TextMeaning {
     this.inName = this.compact.replace(VARIANT_LETTERS, (letter) => LETTER_NAMES.get(letter)); // in the name of a variable
     this.isInvisible = text === "\u2061";
     this.isTensorIndex = TENSOR_INDICES.test(text);
-    this.shown = raw; // see `explainHits`
   }
 }
 const meanings = new Map();
 
-function findMeaning(raw) {
+export function findMeaning(raw) {
   let meaning = meanings.get(raw);
   if (meaning === undefined) meanings.set(raw, meaning = new TextMeaning(raw));
   return meaning;
 }
 
-function forgetSymbols() { // between batches, if there are too many
+const knownAttributes = new Map();
+
+class NodeAttributes {
+  constructor(lines) {
+    for (const line of lines.split("\n")) {
+      const at = line.indexOf("=");
+      if (at > 0) this[line.slice(0, at)] = line.slice(at + 1);
+    }
+    this.style = STYLES.get(this.mathvariant) ?? "";
+    this.isWord = WORD_VARIANTS.has(this.mathvariant);
+    this.isFence = this.fence === "true";
+    this.isBare = /^0(px|pt|em)?$/.test(this.linethickness ?? ""); // a fraction without its line
+    this.isWide = parseFloat(this.width ?? "0") >= MIN_CONDITION_SPACE_EM || this.linebreak === "newline";
+  }
+}
+
+export function findAttributes(lines) {
+  let attributes = knownAttributes.get(lines);
+  if (attributes === undefined) knownAttributes.set(lines, attributes = new NodeAttributes(lines));
+  return attributes;
+}
+
+export function forgetSymbols() { // between batches, if there are too many
   if (Math.max(meanings.size, knownKinds, knownAttributes.size) <= MAX_KNOWN) return;
   for (const known of [meanings, kinds, operatorKinds, knownAttributes]) known.clear();
   knownKinds = 0;

@@ -1,7 +1,12 @@
 // Canonical forms: `canonicalise` applies RULES bottom-up, one table of notations that mean the same.
 
-const number = (text, at) => leaf("n", text, at);
-const isMatrix = (node) => node.is(MATRIX) || (node.label === "v" && /^[A-ZΑ-Ω]/u.test(node.text))
+import {
+  BOUND, COORDINATES, COUNT, EQUATION, MATRIX, OperatorNode, PAIR, USUALLY_DIFFERENTIATED, branch, combine, hashTree,
+  isNumber, leaf, listOf,
+} from "./symbols.mjs";
+
+export const number = (text, at) => leaf("n", text, at);
+export const isMatrix = (node) => node.is(MATRIX) || (node.label === "v" && /^[A-ZΑ-Ω]/u.test(node.text))
   || (node.label === "*" && node.children.every(isMatrix)) || (node.label === "+" && node.children.some(isMatrix));
 function hasChild({ children }, test) {
   for (let k = 0; k < children.length; k++) if (test(children[k])) return true;
@@ -10,8 +15,8 @@ function hasChild({ children }, test) {
 const isOf = (label) => (node) => node.label === label;
 const [isSum, isNumeral, isDerivative] = ["+", "n", "D"].map(isOf);
 const isEuler = (node) => node.text === "e" && (node.label === "v" || node.label === "c");
-const isExponential = (node) => node.label === "pow" && isEuler(node.children[0]);
-const relabel = (label) => (node) => branch(label, node.children, node.at);
+export const isExponential = (node) => node.label === "pow" && isEuler(node.children[0]);
+export const relabel = (label) => (node) => branch(label, node.children, node.at);
 const reverse = (label) => (node) => branch(label, [...node.children].reverse(), node.at);
 const root = (node, degree) => branch("pow", [node.children[0], branch("frac", [number("1", node.at), degree], node.at)], node.at);
 const applyLetter = (letter) => (node) => branch("app", [leaf("v", letter, node.at), ...node.children], node.at);
@@ -22,7 +27,7 @@ const negateIf = (negative, node) => (negative ? branch("neg", [node], node.at) 
 
 const isComposed = (node) => node.label === "*" || node.label === "neg" || node.label === "frac" || isInverse(node); // it changes a product
 
-const RULES = { // label -> rewrite to an equivalent notation, or null
+export const RULES = { // label -> rewrite to an equivalent notation, or null
   sqrt: (node) => root(node, number("2", node.at)),
   root: (node) => root(node, node.children[1]),
   "f:exp": (node) => branch("pow", [leaf("c", "e", node.at), ...node.children.slice(0, 1)], node.at),
@@ -145,7 +150,7 @@ function divide(node) {
 }
 
 // The node with each child changed; itself if none of them is.
-function mapChildren(node, change) {
+export function mapChildren(node, change) {
   let result = node;
   for (let k = 0; k < node.children.length; k++) {
     const child = change(node.children[k]);
@@ -156,11 +161,11 @@ function mapChildren(node, change) {
   return result;
 }
 
-function canonicalise(node) {
+export function canonicalise(node) {
   if (!node.children.length && (node.label !== "v" || (node.name === null && node.text !== "π"))) return node;
   let result = mapChildren(node, canonicalise);
   for (let rounds = 0; rounds < 8; rounds++) {
-    const next = result.kind.rule?.(result);
+    const next = RULES[result.label]?.(result);
     if (!next) break;
     result = next;
   }

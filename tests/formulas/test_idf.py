@@ -6,7 +6,7 @@ import pytest
 from eqkin.errors import CorruptData
 from eqkin.formulas.idf import RARE_TERM_COUNT, DocumentFrequencies, load_bundled_frequencies
 from eqkin.formulas.terms import extract_terms
-from tests.trees.strategies import build
+from tests.formulas.strategies import build
 
 X, Y, PLUS = ("mi", "", "x", []), ("mi", "", "y", []), ("mo", "", "+", [])
 FOREST = [("mrow", "", "", [X, PLUS, Y]), ("mrow", "", "", [X, PLUS, X]), X, Y, X, ("mrow", "", "", [Y, Y, Y])]

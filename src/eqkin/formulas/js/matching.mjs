@@ -8,6 +8,9 @@
 //
 // The search tries choices in a fixed order and gives up after a number of steps: it is deterministic and never slow.
 
+import { iterTrees } from "./columns.mjs";
+import { LABEL_TRAITS, MAX_KNOWN, NO_CHILDREN, UNORDERED, multiplyWords, words } from "./symbols.mjs";
+
 const MAX_STEPS = 3000; // of one search
 const MAX_ALIGNED_NODES = 400; // of a tree; larger ones are only aligned where they are equal
 const MAX_OPTIONS = 30; // operands that are tried for one of the pattern
@@ -15,14 +18,14 @@ const OPERANDS_PER_STEP = 100; // a choice among many operands takes as long as 
 const MAX_EQUAL_PARTS = 3000; // pairs of equal parts of two trees that are considered
 const MAX_CHAIN_PARTS = 60; // `a < c` in `a < b < c`
 const NAMED_WEIGHT = 2; // of a part with the same names, compared with one that is renamed
-const DIVISIBLE_RELATIONS = words("= ≠ < ≤ ≈ ~ ∝ ∈ ⊂ → ≪ ≺ ≼ ⇔ ⇒");
+export const DIVISIBLE_RELATIONS = words("= ≠ < ≤ ≈ ~ ∝ ∈ ⊂ → ≪ ≺ ≼ ⇔ ⇒");
 const APPLICATIONS = words("app *"); // only the content of a bracket decides which
 const ANY = "any"; // what a function is differentiated by, if that is not written
 const NAME_WITH_INDEX = /^v:(.+)_([\p{L}\p{Nl}\p{No}]+|\p{Nd}+)$/u, NAME_WITH_ACCENT = /^v:(.+)\.([a-z]+)$/;
 const FAILED = { failed: true }; // instead of a goal
 const isVariable = (label) => label.startsWith("v:");
 const isWildcard = (label) => label.startsWith("v:?");
-const commutes = (label) => ((LABEL_TRAITS.get(label) ?? 0) & UNORDERED) !== 0;
+export const commutes = (label) => ((LABEL_TRAITS.get(label) ?? 0) & UNORDERED) !== 0;
 
 // Numbers of parts of trees: equal parts have the same. A label has a number, and so has a number with one that follows it:
 // `+(a, b)` is the number of `+`, followed by that of `a`, followed by that of `b`. Pairs are in a hash table.
@@ -92,7 +95,7 @@ class PartNumbers {
 }
 let parts = new PartNumbers();
 
-function forgetParts() { // between batches, if there are too many
+export function forgetParts() { // between batches, if there are too many
   if (parts.size > MAX_KNOWN) parts = new PartNumbers();
 }
 
@@ -215,8 +218,13 @@ class OperatorTree {
   }
 }
 
+// Operator trees in the format of columns.mjs.
+export function readOperatorTrees(operators) {
+  return Array.from(iterTrees(operators, 2), ([label, depth]) => new OperatorTree(label.map((number) => operators.labels[number]), depth));
+}
+
 // The tree of a node that was parsed, with the presentation nodes.
-function listNodes(root) {
+export function listNodes(root) {
   const labels = [], depths = [], origins = [];
   const add = (node, depth) => {
     const number = labels.length;
@@ -232,7 +240,7 @@ function listNodes(root) {
 // The first match of a tree or, unless `part` is false, a part of it; null if there is none within `limit` steps. A match
 // has `whole` (all of the tree matches), `pairs` of nodes, a wildcard possibly with several, the `renaming` of variables,
 // those of the same name among them, and `bindings`: the operands that a wildcard matches.
-function matchTrees(pattern, tree, { rename = false, part = true, limit = MAX_STEPS } = {}) {
+export function matchTrees(pattern, tree, { rename = false, part = true, limit = MAX_STEPS } = {}) {
   if (!hasOperands(pattern, tree, rename)) return null;
   const search = new MatchSearch(pattern, tree, rename, limit);
   try {
@@ -538,7 +546,7 @@ function pairEqualParts(pattern, ours, tree, theirs, pairs) {
 
 // Pair parts of two trees under one renaming of variables: large parts first, then what is around and between. Parts with
 // the same names count as twice as large as parts that are renamed.
-class TreeAligner {
+export class TreeAligner {
   constructor(query, hit) {
     this.query = query;
     this.hit = hit;
@@ -639,19 +647,15 @@ class TreeAligner {
 // Labels that match others, too: a product may be an application, an index or an accent may be part of a name.
 const FLEXIBLE_LABELS = words("app * any idx hat tilde check breve");
 
-// How a pattern matches trees: a digit for each, 2 if it matches the whole tree, 1 a part of it, 0 neither.
-function matchPattern(json) {
-  const { pattern, labels, sizes, nodes, limit } = JSON.parse(json), total = nodes.length / 2;
+// How a pattern matches trees: for each 2 if it matches the whole tree, 1 if a part of it, 0 if neither.
+export function matchPattern(pattern, operators, limit) {
   forgetParts();
-  const ours = new OperatorTree(pattern.labels, pattern.depths);
+  const [ours] = readOperatorTrees(pattern), answers = [];
   const needed = [...new Set(ours.labels)].filter((label) => !FLEXIBLE_LABELS.has(label) && !/^[vn]:/.test(label));
-  let start = 0, found = "";
-  for (const size of sizes) {
-    const read = (from) => Array.from({ length: size }, (_, k) => nodes.charCodeAt(from + k) - CODE_OFFSET);
-    const theirs = read(start).map((number) => labels[number]); // a label may have several numbers
-    const match = needed.every((label) => theirs.includes(label)) ? matchTrees(ours, new OperatorTree(theirs, read(total + start)), { limit }) : null;
-    found += match === null ? 0 : match.whole ? 2 : 1;
-    start += size;
+  for (const [label, depth] of iterTrees(operators, 2)) {
+    const theirs = label.map((number) => operators.labels[number]); // a label may have several numbers
+    const match = needed.every((label) => theirs.includes(label)) ? matchTrees(ours, new OperatorTree(theirs, depth), { limit }) : null;
+    answers.push(match === null ? 0 : match.whole ? 2 : 1);
   }
-  return found;
+  return answers;
 }

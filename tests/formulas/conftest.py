@@ -2,10 +2,10 @@
 
 import pytest
 
-from eqkin.formulas.converter import Converter
+from eqkin.formulas.engine import FormulaEngine
 
 
 @pytest.fixture(scope="session")
 def converter():
     """One engine for all tests that do not break it."""
-    return Converter()
+    return FormulaEngine()

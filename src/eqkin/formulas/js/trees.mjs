@@ -1,6 +1,10 @@
 // Formulas to trees inside the embedded engine: KaTeX parses and builds its MathML nodes, which are walked directly
 // instead of being printed and read again.
 
+import { Column, MAX_CODE, encodeColumns } from "./columns.mjs";
+import { findUndefined, settle } from "./document.mjs";
+import { limits, session } from "./macros.mjs";
+
 const DROPPED_ATTRIBUTES = new Set(["href", "class", "style", "xmlns", "display", "alttext", "id", "encoding"]);
 const ERROR_COLOUR = "#e9c1b7"; // KaTeX shows refused commands in this colour
 
@@ -16,7 +20,7 @@ class Symbols {
     let id = this.index.get(value);
     if (id === undefined) {
       id = this.list.length;
-      if (id > MAX_SYMBOLS) throw new Error("eqkin:limit too many different symbols");
+      if (id > MAX_CODE) throw new Error("eqkin:limit too many different symbols");
       this.index.set(value, id);
       this.list.push(value.toWellFormed());
     }
@@ -55,41 +59,34 @@ function pushChildren(node, into, type = node.type) {
   return text;
 }
 
-// Node columns of a batch of trees, sent to Python as one string with one character per number: much cheaper than JSON.
-const MAX_SYMBOLS = 50000; // characters below the surrogates
-class Columns {
+// The presentation trees of a batch: tables of strings, and columns over the nodes of all trees.
+class TreeWriter {
   constructor() {
-    this.size = 0;
-    this.columns = [0, 1, 2, 3].map(() => new Uint16Array(512));
+    this.tags = new Symbols();
+    this.attributes = new Symbols();
+    this.texts = new Symbols();
+    this.columns = [0, 1, 2, 3].map(() => new Column(Uint16Array));
   }
-  push(tag, attribute, text, count) {
-    const at = this.size++;
-    if (at === this.columns[0].length) this.columns = this.columns.map((old) => {
-      const larger = new Uint16Array(2 * at);
-      larger.set(old);
-      return larger;
-    });
-    const [tags, attributes, texts, counts] = this.columns;
-    tags[at] = tag + 1;
-    attributes[at] = attribute + 1;
-    texts[at] = text + 1;
-    counts[at] = count + 1;
+  get size() {
+    return this.columns[0].size;
   }
-  toString() {
-    let out = "";
-    for (const column of this.columns)
-      for (let at = 0; at < this.size; at += 8192)
-        out += String.fromCharCode.apply(null, column.subarray(at, Math.min(at + 8192, this.size)));
-    return out;
+  set size(size) {
+    for (const column of this.columns) column.size = size;
+  }
+  push(...numbers) {
+    for (let k = 0; k < 4; k++) this.columns[k].push(numbers[k]);
+  }
+  toJSON() {
+    return { tags: this.tags.list, attributes: this.attributes.list, texts: this.texts.list, nodes: encodeColumns(this.columns) };
   }
 }
 
-function flatten(root, tables, columns) {
-  const start = columns.size;
+function flatten(root, trees) {
+  const start = trees.size;
   let level = [root];
   for (let depth = 1; level.length; depth++) {
     if (depth > limits.tree_depth) throw new Error("eqkin:limit tree deeper than " + limits.tree_depth);
-    if (columns.size - start + level.length > limits.tree_nodes) throw new Error("eqkin:limit tree larger than " + limits.tree_nodes + " nodes");
+    if (trees.size - start + level.length > limits.tree_nodes) throw new Error("eqkin:limit tree larger than " + limits.tree_nodes + " nodes");
     const next = [];
     for (const node of level) {
       const before = next.length;
@@ -99,11 +96,11 @@ function flatten(root, tables, columns) {
       if (CONTROLS.test(words)) words = words.replace(ALL_CONTROLS, "");
       if (words.length > limits.leaf_chars) throw new Error("eqkin:limit text longer than " + limits.leaf_chars);
       const tag = count && TOKENS.has(node.type) ? "mrow" : node.type; // KaTeX puts whole expressions into <mo>
-      columns.push(tables.tags.id(tag), tables.attributes.id(getAttributes(node)), tables.texts.id(words), count);
+      trees.push(trees.tags.id(tag), trees.attributes.id(getAttributes(node)), trees.texts.id(words), count);
     }
     level = next;
   }
-  return columns.size - start;
+  return trees.size - start;
 }
 
 function buildTree(latex, displayMode) {
@@ -127,38 +124,30 @@ function checkDepth(latex) {
   }
 }
 
-function convert(json) {
-  const { formulas, displayMode } = JSON.parse(json);
-  return convertAll(formulas, displayMode);
-}
-
-// Converts formulas, at least one, until the time of a batch is over; `parse` makes operator trees.
-function convertAll(formulas, displayMode, parse = null) {
-  const tables = { tags: new Symbols(), attributes: new Symbols(), texts: new Symbols() };
-  const columns = new Columns();
-  const outcomes = [], stop = Date.now() + 1000 * limits.batch_seconds;
+// Converts formulas, at least one, until the time of a batch is over.
+export function convertFormulas(formulas, displayMode) {
+  const trees = new TreeWriter(), outcomes = [], stop = Date.now() + 1000 * limits.batch_seconds;
   for (const latex of formulas) {
     // what is left comes in the next call: one formula must not cost another its time or its symbols
-    if (outcomes.length && (Date.now() > stop || tables.texts.list.length > MAX_SYMBOLS - limits.tree_nodes)) break;
-    outcomes.push(convertOne(latex, displayMode, tables, columns));
+    if (outcomes.length && (Date.now() > stop || trees.texts.list.length > MAX_CODE - limits.tree_nodes)) break;
+    outcomes.push(convertOne(latex, displayMode, trees));
   }
-  const strings = { tags: tables.tags.list, attributes: tables.attributes.list, texts: tables.texts.list };
-  const parsed = parse !== null && columns.size ? parse({ ...strings, sizes: outcomes.map((outcome) => outcome.size ?? outcome).filter(Number.isInteger), nodes: columns.toString(), offset: 1, canonical: true }) : undefined;
-  return JSON.stringify({ ...strings, outcomes, parsed }) + "\n" + columns.toString();
+  const sizes = outcomes.map((outcome) => outcome.size ?? outcome).filter(Number.isInteger);
+  return { outcomes, trees: { ...trees.toJSON(), sizes } };
 }
 
 // Returns the number of nodes, with the undefined commands if there are any, or an error.
-function convertOne(latex, displayMode, tables, columns) {
-  const before = columns.size;
-  formulaEnd = Date.now() + 1000 * limits.formula_seconds;
+function convertOne(latex, displayMode, trees) {
+  const before = trees.size;
+  session.end = Date.now() + 1000 * limits.formula_seconds;
   for (;;) {
-    shown = new Set();
+    session.unknown = new Set();
     try {
       checkDepth(latex);
-      const size = flatten(buildTree(latex, displayMode), tables, columns);
-      return shown.size ? { size, unknown: [...shown] } : size;
+      const size = flatten(buildTree(latex, displayMode), trees);
+      return session.unknown.size ? { size, unknown: [...session.unknown] } : size;
     } catch (error) {
-      columns.size = before;
+      trees.size = before;
       const name = findUndefined(error); // one that only appears when macros are expanded
       if (name) settle([name]);
       else if (error instanceof RangeError) return { error: "eqkin:limit nesting too deep", position: -1 };

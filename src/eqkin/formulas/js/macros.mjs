@@ -1,17 +1,16 @@
 // Macros inside the embedded engine: the definitions of a document, its packages and LaTeX as macros of KaTeX.
-"use strict";
 
-let limits = {};
-let prelude = {}; // macros of LaTeX and its packages, by package name
-let providers = new Map(); // for a command of a package that was not loaded: its definition there
-let base = {}; // macros below the current paper's own definitions: LaTeX and the paper's packages
-let macros = {}; // macros that the formulas of the current paper may use
-let isDefined = () => false; // whether KaTeX knows a command
-let formulaEnd = Infinity; // when the current formula must be done
+export let limits = {};
+export const prelude = {}; // macros of LaTeX and its packages, by package name
+export let providers = new Map(); // for a command of a package that was not loaded: its definition there
+export let isDefined = () => false; // whether KaTeX knows a command
 
-function setLimits(json) {
-  limits = JSON.parse(json);
-}
+export const session = {
+  base: {}, // macros below the document's own definitions: LaTeX and the document's packages
+  macros: {}, // macros that its formulas may use
+  end: Infinity, // when the formula being converted must be done
+  unknown: new Set(), // undefined commands in that formula
+};
 
 function readTokens(context, text) {
   const lexer = new context.lexer.constructor(text, context.settings);
@@ -62,10 +61,10 @@ function substitute(body, args) {
 // Papers redefine commands that other macros use. A token keeps the meaning it came with: tokens of KaTeX's own macros
 // mean what KaTeX defines (KATEX), those of preludes what LaTeX and its packages define (BASE), all others what the paper
 // defines.
-const KATEX = 1, BASE = 2;
+export const KATEX = 1, BASE = 2;
 
-function findMeaning(level, name, { builtins }, paper) {
-  const known = (level === BASE ? base[name] : undefined) ?? builtins[name];
+function findMacro(level, name, { builtins }, paper) {
+  const known = (level === BASE ? session.base[name] : undefined) ?? builtins[name];
   return known !== undefined || isDefined(name) ? known : paper;
 }
 
@@ -76,18 +75,18 @@ function install(context) {
   // a document's own macros come first, then LaTeX and the document's packages, then KaTeX
   const space = Object.getPrototypeOf(context.macros);
   const { has } = space, probe = context.macros; // which `isDefined` asks: it does not know the document's own macros
-  space.has = function (name) { return (this !== probe && macros[name] !== undefined) || base[name] !== undefined || has.call(this, name); };
+  space.has = function (name) { return (this !== probe && session.macros[name] !== undefined) || session.base[name] !== undefined || has.call(this, name); };
   space.get = function (name) {
-    return Object.hasOwn(this.current, name) ? this.current[name] : macros[name] ?? base[name] ?? this.builtins[name];
+    return Object.hasOwn(this.current, name) ? this.current[name] : session.macros[name] ?? session.base[name] ?? this.builtins[name];
   };
   let level = 0; // of the token that is being expanded
   expander.expandOnce = function (expandableOnly) {
     // every token passes here: no formula takes longer, or grows larger, than this
-    if (Date.now() > formulaEnd) throw new Error("eqkin:time");
+    if (Date.now() > session.end) throw new Error("eqkin:time");
     if (this.stack.length > limits.macro_tokens) throw new Error("eqkin:limit macros expand to more than " + limits.macro_tokens + " tokens");
     const token = this.future();
     level = token.level ?? 0;
-    if (level && findMeaning(level, token.text, this.macros, this.macros.get(token.text)) === undefined) return false;
+    if (level && findMacro(level, token.text, this.macros, this.macros.get(token.text)) === undefined) return false;
     return expandOnce.call(this, expandableOnly);
   };
   expander._getExpansion = function (name) {
@@ -95,7 +94,7 @@ function install(context) {
     level = 0; // code that looks ahead by itself starts at the lowest level
     const builtin = this.macros.builtins[name];
     const current = this.macros.get(name);
-    const chosen = here ? findMeaning(here, name, this.macros, current) : current;
+    const chosen = here ? findMacro(here, name, this.macros, current) : current;
     if (chosen === undefined || name.length === 1 || (chosen === current && chosen !== builtin)) return expansionOf.call(this, name);
     const expansion = typeof chosen === "function" ? chosen(this) : chosen;
     if (typeof expansion !== "string") return expansion ?? null;
@@ -113,14 +112,14 @@ function countParameters(body) {
   return n;
 }
 
-function makeMacro({ name, args, body, prefix }, level) {
+export function makeMacro({ name, args, body, prefix }, level) {
   let tokens = null;
   return (context) => {
     if (!tokens) {
       tokens = readTokens(context, body);
       // a command defined by its own name uses the previous meaning
       for (const token of tokens)
-        if (token.text.length > 1 && (level || (token.text === name && (base[name] !== undefined || isDefined(name)))))
+        if (token.text.length > 1 && (level || (token.text === name && (session.base[name] !== undefined || isDefined(name)))))
           token.level = BASE;
     }
     if (!args.length && !prefix) return { tokens, numArgs: 0 };
@@ -142,18 +141,18 @@ function makeAlias(target) {
   };
 }
 
-function makeTable(definitions, level) {
+export function makeTable(definitions, level) {
   const out = {};
   for (const d of definitions) {
-    if (d.weak && !level && (base[d.name] !== undefined || isDefined(d.name))) continue;
+    if (d.weak && !level && (session.base[d.name] !== undefined || isDefined(d.name))) continue;
     out[d.name] = d.alias ? makeAlias(d.alias) : makeMacro(d, level);
   }
   return out;
 }
 
-function setPrelude(json) {
-  const { packages, providers: offered } = JSON.parse(json);
-  prelude = {};
+// Prepares the engine: limits, and the macros of LaTeX and its packages.
+export function prepare({ limits: given, packages, providers: offered }) {
+  limits = given;
   providers = new Map(Object.entries(offered).map(([name, from]) => [name, packages[from].find((d) => d.name === name)]));
   katex.renderToString("\\eqkinprobe", { macros: { "\\eqkinprobe": (context) => (install(context), "") } });
   for (const name of Object.keys(packages)) prelude[name] = makeTable(packages[name], BASE);
@@ -164,13 +163,13 @@ function choose(context, first) {
   return { tokens: first ? yes : no, numArgs: 0 };
 }
 
-const CLOSING = { "(": ")", "[": "]", "\\{": "\\}", "|": "|", "\\|": "\\|" };
-const MATRIX = { "(": "pmatrix", "[": "bmatrix", "|": "vmatrix", "\\{": "Bmatrix", "\\|": "Vmatrix" };
+const BRACKETS = { "(": ")", "[": "]", "\\{": "\\}", "|": "|", "\\|": "\\|" };
+const MATRIX_ENVIRONMENTS = { "(": "pmatrix", "[": "bmatrix", "|": "vmatrix", "\\{": "Bmatrix", "\\|": "Vmatrix" };
 
 function readBracketed(context) {
   // the physics package reads the content of any kind of bracket and ignores the size and star before it
   while (/^( |\*|\\[bB]igg?)$/.test(context.future().text)) context.popToken();
-  const open = context.future().text, close = CLOSING[open];
+  const open = context.future().text, close = BRACKETS[open];
   if (!close) return { open: "", tokens: open === "{" ? context.consumeArg().tokens : [] };
   context.popToken();
   const tokens = [];
@@ -208,14 +207,14 @@ function readDimension(context) {
   return "";
 }
 
-const TESTS = {
+export const TESTS = {
   "\\eqkinqty": (context) => {
     const { open, tokens } = readBracketed(context);
-    return surround(context, "\\left" + (open || "\\{"), tokens, "\\right" + (CLOSING[open] || "\\}"));
+    return surround(context, "\\left" + (open || "\\{"), tokens, "\\right" + (BRACKETS[open] || "\\}"));
   },
   "\\eqkinmatrix": (context) => {
     const { open, tokens } = readBracketed(context);
-    const name = MATRIX[open] ?? "matrix";
+    const name = MATRIX_ENVIRONMENTS[open] ?? "matrix";
     return surround(context, "\\begin{" + name + "}", tokens, "\\end{" + name + "}");
   },
   "\\ifmmode": (context) => {

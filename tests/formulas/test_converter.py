@@ -11,9 +11,10 @@ import pytest
 from py_mini_racer import JSEvalException, JSTimeoutException, MiniRacer
 
 from eqkin.formulas.conversion import convert_formulas, is_diagram_failure
-from eqkin.formulas.converter import Converter, evaluate, get_converter_identity
+from eqkin.formulas.engine import FormulaEngine, evaluate
 from eqkin.formulas.forest import to_bytes
 from eqkin.formulas.mathml import to_mathml, to_node
+from eqkin.formulas.scripts import get_converter_identity
 from eqkin.latex.environments import is_diagram, strip_arguments, to_converter_input
 from eqkin.latex.macros import load_preludes
 from eqkin.latex.outline import parse
@@ -243,14 +244,14 @@ def test_links_leave_only_their_text(converter):
 
 
 def test_display_and_inline_differ():
-    converter = Converter()
-    display = converter.convert([r"\sum_{i=1}^n i"]).forest
-    inline = converter.convert([r"\sum_{i=1}^n i"], display=False).forest
+    converter = FormulaEngine()
+    display = converter.read([r"\sum_{i=1}^n i"]).forest
+    inline = converter.read([r"\sum_{i=1}^n i"], display=False).forest
     assert "munderover" in display.tags
     assert "munderover" not in inline.tags
     converter.close()
     converter.close()
-    assert np.array_equal(converter.convert([r"\sum_{i=1}^n i"]).forest.tag, display.tag)
+    assert np.array_equal(converter.read([r"\sum_{i=1}^n i"]).forest.tag, display.tag)
 
 
 def test_converter_identity_names_katex():
@@ -300,9 +301,9 @@ def test_engines_of_several_threads_start_one_after_the_other(monkeypatch):
                 meeting.reset()
             super().__init__()
 
-    monkeypatch.setattr("eqkin.formulas.converter.MiniRacer", Watched)
+    monkeypatch.setattr("eqkin.formulas.engine.MiniRacer", Watched)
     with ThreadPoolExecutor(2) as pool:
-        trees = list(pool.map(lambda formula: Converter().open_document([], [], [formula]).forest, ["x", "y"]))
+        trees = list(pool.map(lambda formula: FormulaEngine().read([formula]).forest, ["x", "y"]))
     assert [len(forest) for forest in trees] == [1, 1]
     assert not met
 

@@ -1,30 +1,12 @@
 // Forms of the statements in a formula, as hashes: with names, without, and both of what is left when a relation is solved.
 
+import {
+  COMPOUND, OperatorNode, RELATION_LABEL, UNORDERED, VARIABLE, branch, hashTree, mix, mixPair,
+} from "./symbols.mjs";
+import { weaken } from "./weak_forms.mjs";
+
 const MAX_STATEMENTS = 8; // of one formula
 const COLOUR_ROUNDS = 2;
-
-// Hash of a tree with names; operands that commute are added up.
-function hashTree(node) {
-  if (node.size) return node.hash;
-  const { children, kind } = node, { length } = children;
-  let hash = kind.hash, size = 1, traits = kind.traits & INHERITED;
-  if (length) {
-    const ordered = length === 1 || !(kind.traits & UNORDERED);
-    let sum = 0;
-    for (let k = 0; k < length; k++) {
-      const child = children[k];
-      sum = (sum + mixPair(ordered ? k + 1 : 0, hashTree(child))) | 0;
-      size += child.size;
-      traits |= child.traits;
-    }
-    hash = mixPair(hash, sum) || 1;
-  }
-  node.size = size;
-  node.traits = traits;
-  node.high = hash >> 16;
-  node.low = hash & 0xffff;
-  return hash;
-}
 
 // One tree in depth-first order, in columns that are used again for the next one.
 const flat = { size: 0, round: 0, variables: 0 };
@@ -89,7 +71,7 @@ function refineColours({ size, variables, parent, place, variable, below, contex
 }
 
 // The formula itself, then the statements in its chains, lists and rows; a = b = c says a = b, b = c and a = c.
-function findStatements(root) {
+export function findStatements(root) {
   const out = [root];
   addStatements(root, root, out);
   if (out.length > MAX_STATEMENTS) out.length = MAX_STATEMENTS;
@@ -124,7 +106,7 @@ function addConclusion(links, out) {
   }
 }
 
-function hashForms(node, isFirst, column) {
+export function hashForms(node, isFirst, column) {
   const weak = isFirst ? weaken(node) : node, renamed = hashRenamed(node);
   column.push(hashTree(node));
   column.push(renamed);

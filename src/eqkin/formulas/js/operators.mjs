@@ -7,13 +7,24 @@
 //
 // Nothing is ever refused: what has no meaning here keeps its presentation structure ("p:tag"). Every node names the
 // presentation node it comes from (`at`), so that matches can be shown. `canonicalise` then applies RULES bottom-up:
-// one table of notations that mean the same (canonical.js).
+// one table of notations that mean the same (canonical.mjs).
+
+import {
+  ACCENTS, ARGUMENT, BIG, BRACKET, CLOSERS, CLOSING, COMMA, CONDITION, DECORATED, DIFFERENCE, FACTOR, FENCES, FIELDS,
+  FUNCTION_NAMES, GAP, GIVEN, GREEDY_FUNCTIONS, IMPLICATION, INDEX_LETTER, INTEGRAL, Item, LEADING, LEAF, LETTER_TAG,
+  LONGEST_TYPED_NAME, NO_CHILDREN, OperatorNode, PAIR, PLAIN_PRODUCTS, PRIMES, PRODUCT, RELATION, ROW_TAG, ROW_TAGS,
+  SCRIPTED_NAME, SCRIPT_TAG, SIGNS_AS_POWERS, SIGN_NAMES, STARS, SUM, SYMBOL_TAG, TENSOR_INDICES, TERNARY_TAGS,
+  TRAILING, TRANSPOSES_AS_POWERS, TYPED_BEGINNINGS, TYPED_NAMES, TYPED_SIGNS, USUALLY_DIFFERENTIATED,
+  USUAL_FUNCTIONS, append, bigItem, branch, combine, empty, findMeaning, findOperatorKind, findSubscriptedKind,
+  group, isLetter, isNumber, isOpenProduct, isOperand, isSign, isWild, lastOf, leaf, listOf, operandItem, repeat,
+  roleOf, rolesOf, signItem, splitAt,
+} from "./symbols.mjs";
 
 const isTensorLetter = (meaning) => meaning.isTensorIndex;
 const isWildLetter = (meaning) => meaning.text[0] === "?";
 const NO_LETTERS = Object.freeze(new Set());
 
-class OperatorParser {
+export class OperatorParser {
   // The tree is the nodes from `start` to `end` of a PresentationForest.
   constructor(forest, start, end) {
     this.tag = forest.tag;

@@ -14,9 +14,9 @@ from eqkin.formulas.kinds import TERM_FAMILIES
 from eqkin.formulas.mathml import to_node
 from eqkin.formulas.terms import extract_terms
 from eqkin.limits import LIMITS
-from tests.trees import reference
-from tests.trees.any_trees import TREES
-from tests.trees.strategies import build
+from tests.formulas import reference
+from tests.formulas.any_trees import TREES
+from tests.formulas.strategies import build
 
 PINNED = "18c39b1bfa45155c2c4b0c035b97acde75187a479d52987acb11e887d2fc323a"
 
