@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from eqkin.formulas.engine import Document, Failure, FormulaEngine, ReadFormulas, join_operators
+from eqkin.formulas.engine import Failure, FormulaContext, FormulaEngine, ReadFormulas, join_operators
 from eqkin.formulas.forest import Forest, ForestBuilder
 from eqkin.formulas.operators import OperatorForest
 from eqkin.latex.environments import DIAGRAM_COMMANDS
@@ -70,7 +70,7 @@ def convert_formulas(
         operators: Whether to make operator trees as well.
     """
     texts = list(formulas)
-    document = Document(list(packages or ()), list((definitions or {}).values()), texts.copy())
+    document = FormulaContext(list(packages or ()), list((definitions or {}).values()), texts.copy())
     outcomes = [FormulaOutcome() for _ in texts]
     builder = ForestBuilder()
     parsed: list[OperatorForest] = []

@@ -92,7 +92,7 @@ class Failure:
 
 
 @dataclass(frozen=True, eq=False)
-class Document:
+class FormulaContext:
     """What the formulas of one document share.
 
     An undefined command that a known package provides is taken from there; any other becomes a named symbol or
@@ -114,7 +114,7 @@ class Document:
         }
 
 
-NO_DOCUMENT = Document()
+NO_CONTEXT = FormulaContext()
 
 
 @dataclass
@@ -173,12 +173,12 @@ class FormulaEngine:
         self.limits = limits
         self._engine: MiniRacer | None = None
         self._finish: Callable[[], object] = lambda: None
-        self._document: Document | None = None
+        self._document: FormulaContext | None = None
 
     def read(
         self,
         formulas: Sequence[str],
-        document: Document = NO_DOCUMENT,
+        document: FormulaContext = NO_CONTEXT,
         *,
         display: bool = True,
         operators: bool = True,
@@ -301,7 +301,7 @@ class FormulaEngine:
         """Return formulas without NULs, and of one that is too long no more than shows that it is."""
         return [formula[: self.limits.latex_chars + 1].replace("\0", "") for formula in formulas]
 
-    def _open(self, document: Document) -> None:
+    def _open(self, document: FormulaContext) -> None:
         """Open a document unless it is open."""
         if self._document is document:
             return
@@ -310,10 +310,10 @@ class FormulaEngine:
         try:
             self._open_described(described)
         except LIMIT_ERRORS:
-            if document is NO_DOCUMENT:
+            if document is NO_CONTEXT:
                 raise
             # Its formulas are read as far as that is possible without it.
-            self._open_described(NO_DOCUMENT.to_json(0))
+            self._open_described(NO_CONTEXT.to_json(0))
         self._document = document
 
     def _open_described(self, document: dict[str, object]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from eqkin.errors import EqkinError
-from eqkin.formulas.engine import Document, borrow_engine
+from eqkin.formulas.engine import FormulaContext, borrow_engine
 from eqkin.formulas.mathml import Node, parse_mathml, to_mathml, to_node
 from eqkin.latex.typed import clean_typed_formula
 
@@ -77,7 +77,7 @@ def _render_inline(formulas: Sequence[str]) -> list[str]:
     cleaned = [clean_typed_formula(formula) for formula in formulas]
     with borrow_engine() as engine:
         # The document says what undefined commands mean.
-        converted = engine.read(cleaned, Document(formulas=cleaned), display=False, operators=False)
+        converted = engine.read(cleaned, FormulaContext(formulas=cleaned), display=False, operators=False)
     trees = iter(range(len(converted.forest)))
     return [
         "" if failed else to_mathml(to_node(converted.forest, next(trees)), display=False)
