@@ -218,14 +218,14 @@ def pack(folder: Path, target: Path, progress: Callable[[int], None] | None = No
 def list_files(library: LibraryFiles) -> list[str]:
     """Return the names of all files that belong to a library, without locks and caches."""
     from eqkin.encoder.model import MODEL_FILES
-    from eqkin.index.manifest import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
+    from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
 
     names = [MANIFEST_NAME, DATABASE_NAME, JUDGEMENTS_NAME, JUDGEMENTS_SEAL_NAME]
     names += [f"{FOREST_FOLDER}/{entry.file}" for entry in list_segments(library.connection)]
     manifest = IndexManifest.load(library.folder / INDEX_FOLDER)
     if manifest is not None:
-        files = {INDEX_MANIFEST_NAME, *manifest.hashes, *([manifest.words.file] if manifest.words else [])}
-        files |= {f"{manifest.network}/{name}" for name in MODEL_FILES if manifest.network}
+        files = manifest.list_files()
+        files += [f"{manifest.network}/{name}" for name in MODEL_FILES if manifest.network]
         names += [f"{INDEX_FOLDER}/{name}" for name in files]
     return sorted(name for name in names if (library.folder / name).is_file())
 

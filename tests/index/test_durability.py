@@ -14,7 +14,7 @@ from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
 from eqkin.formulas.terms import extract_terms
-from eqkin.index.manifest import IndexManifest, IndexSettings
+from eqkin.index.manifest import LOCK_FILES, IndexManifest, IndexSettings
 from eqkin.index.reader import VectorIndex
 from eqkin.index.text import TextIndex
 from eqkin.index.update import update_index
@@ -22,7 +22,8 @@ from tests.index.conftest import write_note
 
 # For many moments at which something reaches the disk: a child updates the index of a copy and is killed there.
 _DOOMED = """
-import os, shutil, signal, sqlite3, sys
+import os, shutil, signal, sys
+import tantivy
 from pathlib import Path
 import numpy as np
 from eqkin.errors import BadInput
@@ -38,7 +39,6 @@ from eqkin.formulas.terms import extract_terms
 
 SETTINGS = IndexSettings(
     max_flat_vectors=12, max_segments=2, step_trees=4, max_segment_seconds=0.0,
-    text_batch_papers=2,
 )
 segments._SETTLE_NANOSECONDS = 0
 encoder = Encoder.load()
@@ -50,23 +50,14 @@ def step():
     if countdown == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
-class Doomed(sqlite3.Connection):
-    def execute(self, sql, *rest):
-        if sql.startswith(("BEGIN", "COMMIT", "INSERT INTO text", "DELETE")):
-            step()
-        result = super().execute(sql, *rest)
-        if sql == "COMMIT":
-            step()
-        return result
-
-    def executescript(self, sql):
-        step()
-        super().executescript(sql)
-        step()
-
 def doom():
-    connect, fsync, replace, unlink = sqlite3.connect, os.fsync, Path.replace, Path.unlink
-    sqlite3.connect = lambda *args, **kwargs: connect(*args, factory=Doomed, **kwargs)
+    fsync, replace, unlink, link = os.fsync, Path.replace, Path.unlink, os.link
+    real = tantivy.Index
+    def make_index(*args, **kwargs): step(); index = real(*args, **kwargs); step(); return index
+    make_index.open = real.open
+    tantivy.Index = make_index
+    def doomed_link(*paths): step(); link(*paths); step()
+    os.link = doomed_link
     def doomed_fsync(descriptor): step(); fsync(descriptor); step()
     def doomed_replace(self, target): step(); replace(self, target); step()
     def doomed_unlink(self, missing_ok=False): step(); unlink(self, missing_ok=missing_ok); step()
@@ -87,7 +78,7 @@ def killed_at(moment, base, folder):
 def content(folder):
     with Library.open(folder, create=True) as library:
         index, words = VectorIndex.open(library, encoder.digest, SETTINGS), TextIndex.open(library)
-        found = [words.search(text, 50) for text in ("note", "note1 note7", "equation nobody", "changed")]
+        found = [words.search(library, text, 50) for text in ("note", "note1 note7", "equation nobody", "changed")]
         sections = [sorted(section for section, _ in hits) for hits in found]
         vectors = index.get_vectors(index.trees).tolist()
         codes = [extract_terms(forest).code for _, forest in library.iter_forests()]
@@ -152,15 +143,15 @@ def test_verify_finds_any_flipped_byte_and_an_update_repairs_it(library: Library
     assert not verify(library.folder).problems
     trees = VectorIndex.open(library, encoder.digest, settings).trees.tolist()
     chance = random.Random(7)
-    files = [path for path in (library.folder / "index").iterdir() if path.stat().st_size]
     kinds = (
         "checked.json",
         "index.json",
         "terms-*.safetensors",
         "vectors-*.safetensors",
-        "words-*.db",
+        "words-*/*.idx",
+        "words-*/*.store",
+        "words-*/meta.json",
     )
-    assert len(files) == len(kinds)
     for kind in reversed(kinds):
         (path,) = (library.folder / "index").glob(kind)  # what is made again may have another name
         whole = path.read_bytes()
@@ -173,13 +164,14 @@ def test_verify_finds_any_flipped_byte_and_an_update_repairs_it(library: Library
         update_index(library, encoder, settings=settings)
         assert not verify(library.folder).problems
         assert VectorIndex.open(library, encoder.digest, settings).trees.tolist() == trees
-        assert TextIndex.open(library).search("note", 3)
+        assert TextIndex.open(library).search(library, "note", 3)
 
 
 def test_verify_reports_missing_files_and_an_update_replaces_them(library: Library, encoder: Encoder) -> None:
     update_index(library, encoder)
-    for path in list((library.folder / "index").iterdir()):
-        if path.name not in ("lock", "checked.json") and path.exists():  # what was made again may have another name
+    for path in list((library.folder / "index").rglob("*")):
+        unused = ("lock", "checked.json", *LOCK_FILES)
+        if path.name not in unused and path.is_file():  # what was made again may have another name
             content = path.read_bytes()
             path.unlink()
             verdict = verify(library.folder)
@@ -199,7 +191,7 @@ def test_damaged_index_raises_only_our_errors(library: Library, encoder: Encoder
     (terms,) = (extract_terms(forest) for _, forest in library.iter_forests())
     codes = np.unique(terms.code)
     chance = random.Random(3)
-    for path in [p for p in (library.folder / "index").iterdir() if p.stat().st_size]:
+    for path in [p for p in (library.folder / "index").rglob("*") if p.is_file() and p.stat().st_size]:
         content = path.read_bytes()
         for _ in range(15):
             damaged = bytearray(content)
@@ -211,7 +203,7 @@ def test_damaged_index_raises_only_our_errors(library: Library, encoder: Encoder
                 index.search(encoder.encode(["x"]), 3)
                 if index.terms is not None:
                     index.terms.search(codes, np.ones(len(codes), np.float32), 3)
-                TextIndex.open(library).search("note equation", 3)
+                TextIndex.open(library).search(library, "note equation", 3)
             except EqkinError:
                 pass
         path.write_bytes(content)

@@ -53,13 +53,13 @@ def test_text_of_papers_sections_and_equations_agrees(library: Library) -> None:
     text = queries.read_paper_text(library, key)
     assert text is not None
     assert (text.title, [heading for _, heading, _ in text.sections]) == ("On subject1", ["", "First", "Second"])
-    sections = queries.find_sections(library, {(key, text.content): {0: 0, 1: 1, 2: 2, 7: 7}})
-    assert queries.read_sections(library, sections.values()) == {
-        sections[number]: (heading, prose) for number, heading, prose in text.sections
+    sections = [section for section, *_ in text.sections]
+    assert queries.read_sections(library, sections) == {
+        section: (heading, prose) for section, heading, prose in text.sections
     }
+    assert queries.list_section_papers(library, [*sections, 9_999]) == dict.fromkeys(sections, (key, text.content))
     heading, prose, title, _ = queries.read_equation_text(library, key, 0) or ("",) * 4
     assert (heading, prose, title) == ("First", text.sections[1][2], "On subject1")
-    assert queries.find_sections(library, {(key, "another content"): {0: 0}}) == {}
     assert queries.read_paper_text(library, "missing") is queries.read_equation_text(library, key, 99) is None
 
 

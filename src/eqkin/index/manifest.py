@@ -19,6 +19,7 @@ from eqkin.storage.files import (
     delete_unused_files,
     find_unknown_files,
     format_checked_json,
+    hash_file,
     load_checked_json,
     write_file,
 )
@@ -31,9 +32,13 @@ INDEX_FORMAT = "eqkin-index"
 INDEX_VERSION = 2  # 1, of eqkin 0.1, had vectors with 16 bits per number; only its text is still used
 INDEX_MANIFEST_NAME = "index.json"
 REBUILD_HINT = "run `eqkin index --rebuild`"
-OWN_INDEX_FILES = re.compile(  # see `find_unknown_files`
-    r"(vectors|terms)-[0-9a-f]{16}\.safetensors|words-[0-9a-f]{16}\.db(-journal)?|(index|checked)\.json"
-    r"|nearest-[0-9a-f]{16}\.faiss|\.nearest\.tmp"  # of eqkin 0.1
+# see `find_unknown_files`
+OWN_INDEX_FILES = re.compile(r"(vectors|terms)-[0-9a-f]{16}\.safetensors|(index|checked)\.json")
+# what tantivy leaves in a folder of words, of which readers make the first
+LOCK_FILES = frozenset({".tantivy-meta.lock", ".tantivy-writer.lock"})
+_WORDS_FOLDER = re.compile(r"words-[0-9a-f]{16}")
+_OWN_WORDS_FILES = re.compile(
+    r"[0-9a-f]{32}\.([a-z]+|[0-9]+\.del)|meta\.json|\.managed\.json|\.tantivy-(meta|writer)\.lock|\.tmp\w{6}"
 )
 _MODEL_FOLDER = re.compile(r"model-[0-9a-f]{16}")
 
@@ -51,7 +56,6 @@ class IndexSettings:
     max_segment_seconds: float = 60.0  # of work that a killed update may lose
     max_segments: int = MAX_SEGMENTS  # of vectors, and of terms
     max_dead_fraction: float = MAX_DEAD_FRACTION  # of vectors, of terms and of text
-    text_batch_papers: int = 200  # in one transaction
 
 
 SETTINGS = IndexSettings()
@@ -66,12 +70,31 @@ class TermsEntry(SegmentEntry):
 
 
 @dataclass(frozen=True)
-class TextEntry:
-    """The text database; unsealed while it is changed, and after an interrupted change."""
+class FileEntry:
+    """Size and hash of a file."""
 
-    file: str
-    sha256: str = ""
-    sealed: bool = False
+    bytes: int
+    sha256: str
+
+    def find_problem(self, path: Path) -> str:
+        """Compare a file with its hash; return what is wrong with it, or ""."""
+        with suppress(OSError):
+            if path.stat().st_size == self.bytes and hash_file(path) == self.sha256:
+                return ""
+        return f"{path}: missing, or does not match its hash; {REBUILD_HINT}"
+
+
+@dataclass(frozen=True)
+class TextEntry:
+    """The folder of the text index and the files in it."""
+
+    folder: str
+    files: dict[str, FileEntry]
+
+    def find_problems(self, index_folder: Path) -> list[str]:
+        """Compare all files with their hashes; return what is wrong."""
+        problems = [entry.find_problem(index_folder / self.folder / name) for name, entry in self.files.items()]
+        return [problem for problem in problems if problem]
 
 
 @dataclass(frozen=True)
@@ -95,27 +118,30 @@ class IndexManifest:
 
     @property
     def names(self) -> set[str]:
-        """The names that may be in the index's folder, the journal of the text database included."""
+        """The names that may be in the index's folder."""
         names = {INDEX_MANIFEST_NAME, LOCK_NAME, HASH_CACHE_NAME, *self.hashes}
         if self.network:
             names.add(self.network)
         if self.words:
-            names |= {self.words.file, f"{self.words.file}-journal"}
+            names.add(self.words.folder)
         return names
 
     @property
     def hashes(self) -> dict[str, str]:
-        """The hash of each file, except of a text database that is being changed."""
-        hashes = {entry.file: entry.sha256 for entry in (*self.files, *(self.terms or ()))}
-        return hashes | ({self.words.file: self.words.sha256} if self.words and self.words.sealed else {})
+        """The hash of each file of vectors and terms."""
+        return {entry.file: entry.sha256 for entry in (*self.files, *(self.terms or ()))}
+
+    def list_files(self) -> list[str]:
+        """List all files of the index, except those of its own model, relative to the index's folder."""
+        words = [f"{self.words.folder}/{name}" for name in self.words.files] if self.words else []
+        return [INDEX_MANIFEST_NAME, *self.hashes, *words]
 
     def compute_sizes(self, folder: Path) -> dict[str, int]:
         """Return the bytes on disk of each part."""
-        text = folder / self.words.file if self.words else None
         return {
             "vectors": sum(entry.bytes for entry in self.files),
             "structure": sum(entry.bytes for entry in self.terms or ()),
-            "words": text.stat().st_size if text and text.exists() else 0,
+            "words": sum(entry.bytes for entry in self.words.files.values()) if self.words else 0,
         }
 
     def save(self, folder: Path) -> None:
@@ -134,14 +160,19 @@ class IndexManifest:
             terms = data.get("terms")
             entries: dict[str, Any] = {
                 "files": tuple(SegmentEntry(**entry) for entry in data["files"]),
-                "words": TextEntry(**data["words"]) if data["words"] else None,
+                "words": _parse_words(data["words"]) if data["words"] else None,
                 "terms": None if terms is None else tuple(TermsEntry(**entry) for entry in terms),
             }
             return cls(**data | entries)
         except FileNotFoundError:
             return None
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             raise CorruptData(f"{path}: damaged ({error}); {REBUILD_HINT}") from error
+
+
+def _parse_words(data: dict[str, Any]) -> TextEntry:
+    files = {name: FileEntry(**entry) for name, entry in data["files"].items()}
+    return TextEntry(data["folder"], files)
 
 
 def load_encoder(library: Path) -> Encoder:
@@ -190,6 +221,15 @@ def delete_old_models(folder: Path, name: str) -> None:
                     path.rmdir()
 
 
+def delete_old_words(folder: Path, name: str) -> None:
+    """Delete all folders of words but one; files in them that are not eqkin's stay."""
+    for path in folder.iterdir():
+        if path.name != name and _WORDS_FOLDER.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            delete_unused_files(path, (), _OWN_WORDS_FILES)
+            with suppress(OSError):
+                path.rmdir()
+
+
 def find_unknown_index_files(folder: Path, manifest: IndexManifest | None) -> tuple[list[str], list[str]]:
     """Return what an index's manifest does not name of its folder: what eqkin left over, and files of others."""
     from eqkin.encoder.model import MODEL_FILES, OWN_MODEL_FILES
@@ -201,7 +241,13 @@ def find_unknown_index_files(folder: Path, manifest: IndexManifest | None) -> tu
             temporary, others = find_unknown_files(folder / name, MODEL_FILES, OWN_MODEL_FILES)
             leftover += [f"{name}/{file}" for file in temporary]
             foreign += [f"{name}/{file}" for file in others]
-    old = [name for name in foreign if _MODEL_FOLDER.fullmatch(name) and not (folder / name).is_symlink()]
+    if manifest and manifest.words and (folder / manifest.words.folder).is_dir():
+        words = folder / manifest.words.folder
+        temporary, others = find_unknown_files(words, LOCK_FILES | manifest.words.files.keys(), _OWN_WORDS_FILES)
+        leftover += [f"{words.name}/{file}" for file in temporary]
+        foreign += [f"{words.name}/{file}" for file in others]
+    own = [name for name in foreign if _MODEL_FOLDER.fullmatch(name) or _WORDS_FOLDER.fullmatch(name)]
+    old = [name for name in own if not (folder / name).is_symlink()]
     return leftover + old, [name for name in foreign if name not in old]
 
 

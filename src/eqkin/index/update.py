@@ -30,6 +30,7 @@ from eqkin.index.manifest import (
     IndexManifest,
     IndexSettings,
     delete_old_models,
+    delete_old_words,
     save_model,
 )
 from eqkin.index.term_segments import SEGMENT_SCHEME, Structure, TermBuffer, TermCodec, extract_structure, read_trees
@@ -183,6 +184,7 @@ class _IndexUpdate:
         cache_hashes(self.folder, dict(self.manifest.hashes.items() - before.items()))
         delete_unused_files(self.folder, self.manifest.names, OWN_INDEX_FILES)
         delete_old_models(self.folder, self.manifest.network)
+        delete_old_words(self.folder, self.manifest.words.folder if self.manifest.words else "")
         sync_folder(self.folder)
         return self.report
 
@@ -302,25 +304,19 @@ class _IndexUpdate:
         self.report.vectors = len(trees) - dead
 
     def _update_text(self, rebuild: bool) -> None:
-        """Update the text database, which is unsealed while it is changed."""
-        entry = self.manifest.words
-        if entry and (rebuild or not text.is_usable(self.folder, entry)):
+        """Update the text index."""
+        entry = None if rebuild else self.manifest.words
+        if entry is not None and (entry.find_problems(self.folder) or text.is_mostly_dead(self.folder, entry)):
             entry = None
-        changes = text.find_changes(self.library, self.folder, entry, self.settings.max_dead_fraction)
-        if not changes and entry and entry.sealed:
+        try:
+            changes = text.TextChanges(self.library, self.folder, entry)
+        except CorruptData:
+            # of another version of tantivy
+            changes = text.TextChanges(self.library, self.folder, None)
+        if not changes:
             return
-        if changes.replace_all or entry is None:
-            changing = text.create_text_database(self.folder)
-            if entry is None:  # an interrupted update has something to continue with
-                self._commit(words=changing)
-        else:
-            changing = replace(entry, sealed=False)
-            self._commit(words=changing)
-        self.report.papers, self.report.forgotten = text.apply_changes(
-            self.library,
-            self.folder / changing.file,
-            changes,
-            self.settings.text_batch_papers,
-            partial(self.progress, "words"),
-        )
-        self._commit(words=text.seal_entry(self.folder, changing))
+        progress = partial(self.progress, "words")
+        for written in changes.write(self.library, self.folder, self.settings.max_segment_seconds, progress):
+            self._commit(words=written)
+        self.report.papers = len(changes.new)
+        self.report.forgotten = len(changes.gone)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.errors import CorruptData, StorageFailed
 from eqkin.index.manifest import (
     INDEX_FOLDER,
     INDEX_MANIFEST_NAME,
@@ -17,11 +17,11 @@ from eqkin.index.manifest import (
     find_unknown_index_files,
 )
 from eqkin.index.term_segments import SEGMENT_SCHEME, read_trees
-from eqkin.index.text import find_changes, find_problems
+from eqkin.index.text import TextChanges
 from eqkin.index.vectors import VectorFiles, has_repeats
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_tree_ids
-from eqkin.storage.segments import HASH_CACHE_NAME, SegmentSet, has_hash, is_cache_damaged
+from eqkin.storage.segments import HASH_CACHE_NAME, SegmentSet, is_cache_damaged
 
 
 def verify_index(path: Path) -> tuple[list[str], list[str]]:
@@ -90,15 +90,7 @@ def _check_text(
     if entry is None:
         notes.append("the text is not indexed yet; run `eqkin index`")
         return
-    path = folder / entry.file
-    if not path.exists() or (entry.sealed and not has_hash(path, entry.sha256, force=True)):
-        problems.append(f"{path}: missing, or does not match its hash; {REBUILD_HINT}")
-        return
-    try:
-        problems += [f"{path}: {problem}; {REBUILD_HINT}" for problem in find_problems(path)]
-        if not entry.sealed or find_changes(library, folder, entry):
-            notes.append("the text of some papers is not indexed yet; run `eqkin index`")
-    except BadInput as error:
-        notes.append(str(error))
-    except CorruptData as error:
-        problems.append(str(error))
+    damaged = entry.find_problems(folder)
+    problems += damaged
+    if not damaged and TextChanges(library, folder, entry):
+        notes.append("the text of some papers is not indexed yet; run `eqkin index`")

@@ -5,7 +5,7 @@ Every function translates SQLite's errors and closes its cursor, so that it keep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -42,9 +42,9 @@ class PaperText:
     content: str  # digest of all that is stored of it
     title: str
     abstract: str
-    sections: tuple[tuple[int, str, str], ...]  # number, heading, prose
-    marks: dict[int, dict[int, int]] = field(default_factory=dict)  # number of the display by section and mark
-    labels: dict[str, int] = field(default_factory=dict)  # number of the display by label
+    sections: tuple[tuple[int, str, str], ...]  # id, heading, prose
+    marks: dict[int, dict[int, int]] = field(default_factory=dict)  # key of the display by section and mark
+    labels: dict[str, int] = field(default_factory=dict)  # key of the display by label
 
 
 @dataclass(frozen=True)
@@ -81,10 +81,20 @@ def count_equations(library: LibraryFiles) -> tuple[int, int]:
     return equations, papers
 
 
-def list_contents(library: LibraryFiles, *, failed: bool = True) -> dict[str, str]:
-    """Return the digest of each paper's content by the paper's key; without `failed`, only of papers that were read."""
-    where = "" if failed else "WHERE failure = ''"
-    return dict(map(tuple, _select(library, f"SELECT key, content FROM papers {where} ORDER BY id")))
+def list_contents(library: LibraryFiles, keys: Iterable[str] | None = None, *, failed: bool = True) -> dict[str, str]:
+    """Return the digest of each paper's content by the paper's key.
+
+    Args:
+        library: the library.
+        keys: of the papers; None for all.
+        failed: whether papers count that could not be read.
+    """
+    query = "SELECT key, content FROM papers WHERE (? OR failure = '')"
+    values: tuple[Any, ...] = (failed,)
+    if keys is not None:
+        query += " AND key IN (SELECT value FROM json_each(?))"
+        values = (failed, orjson.dumps(list(keys)).decode())
+    return dict(map(tuple, _select(library, f"{query} ORDER BY id", values)))
 
 
 def read_fields(library: LibraryFiles) -> dict[str, str]:
@@ -147,15 +157,13 @@ def read_paper_text(library: LibraryFiles, key: str) -> PaperText | None:
     if not papers:
         return None
     ((number, content, title, abstract),) = papers
-    sections = _select(
-        library, f"SELECT number, title, {PROSE} FROM sections s WHERE paper = ? ORDER BY number", (number,)
-    )
+    sections = _select(library, f"SELECT id, title, {PROSE} FROM sections s WHERE paper = ? ORDER BY number", (number,))
     marks: dict[int, dict[int, int]] = {}
     labels: dict[str, int] = {}
     for section, mark, equation, label in _select(
         library,
-        "SELECT s.number, e.mark, e.number, e.label FROM equations e JOIN sections s ON s.id = e.section "
-        "WHERE e.paper = ? AND e.tree IS NOT NULL AND e.whole IS NULL AND NOT e.inline ORDER BY e.number",
+        "SELECT section, mark, tree, label FROM equations "
+        "WHERE paper = ? AND tree IS NOT NULL AND whole IS NULL AND NOT inline ORDER BY number",
         (number,),
     ):
         marks.setdefault(section, {})[mark] = equation
@@ -163,44 +171,15 @@ def read_paper_text(library: LibraryFiles, key: str) -> PaperText | None:
     return PaperText(content, title, abstract, tuple(map(tuple, sections)), marks, labels)
 
 
-def find_trees(library: LibraryFiles, papers: Mapping[tuple[str, str], Iterable[int]]) -> list[int]:
-    """Return the trees of equations, given by key and content of their paper and their numbers in it."""
-    trees: list[int] = []
-    with library.translate_errors():
-        for (key, content), numbers in papers.items():
-            rows = library.connection.execute(
-                "SELECT e.tree FROM papers p JOIN equations e ON e.paper = p.id WHERE p.key = ? AND p.content = ? "
-                "AND e.tree IS NOT NULL AND e.number IN (SELECT value FROM json_each(?))",
-                (key, content, orjson.dumps(list(numbers)).decode()),
-            ).fetchall()
-            trees += [row[0] for row in rows]
-    return trees
-
-
-def find_sections(library: LibraryFiles, papers: Mapping[tuple[str, str], Mapping[int, int]]) -> dict[int, int]:
-    """Return the ids of sections.
-
-    Args:
-        library: the library.
-        papers: by key and content of a paper, a name of the caller for each section, by its number; a paper whose
-            content has changed is left out.
-
-    Returns:
-        The ids of the sections by these names.
-    """
+def list_section_papers(library: LibraryFiles, sections: Iterable[int]) -> dict[int, tuple[str, str]]:
+    """Return key and content of the papers that have some sections; sections that are gone are left out."""
     rows = _select(
         library,
-        "SELECT key, content, (SELECT id FROM sections WHERE paper = p.id ORDER BY id LIMIT 1), "
-        "(SELECT id FROM sections WHERE paper = p.id ORDER BY id DESC LIMIT 1) "
-        "FROM papers p WHERE key IN (SELECT value FROM json_each(?))",
-        (orjson.dumps([key for key, _ in papers]).decode(),),
+        "SELECT s.id, p.key, p.content FROM sections s JOIN papers p ON p.id = s.paper "
+        "WHERE s.id IN (SELECT value FROM json_each(?))",
+        (orjson.dumps(list(sections)).decode(),),
     )
-    return {  # the sections of a paper have ids in a row
-        name: first + number
-        for key, content, first, last in rows
-        for number, name in papers.get((key, content), {}).items()
-        if first is not None and first + number <= last
-    }
+    return {section: (key, content) for section, key, content in rows}
 
 
 @contextmanager

@@ -126,7 +126,7 @@ class LocalSnapshot:
     def search_text(self, text: str, filters: Filters = NO_FILTERS) -> dict[int, float]:
         """Find equations of the sections that match best; see `Snapshot`."""
         papers = select_papers(self.library, filters)
-        sections = dict(self._text.search(text, self._backend.max_sections, papers=papers))
+        sections = dict(self._text.search(self.library, text, self._backend.max_sections, papers=papers))
         with self.library.translate_errors():
             found = records.get_trees_in_sections(self.library, sections)
         trees = np.array(sorted(found), np.int64)
@@ -171,8 +171,7 @@ class LocalSnapshot:
         """Return the names of equations; see `Snapshot`."""
         if not self._has_text:
             return {}
-        keys = {(ref.paper, ref.number): ref.key for ref in refs}
-        return {keys[equation]: name for equation, name in self._text.get_names(keys).items()}
+        return self._text.get_names([ref.key for ref in refs])
 
     def match_name(self, text: str) -> str:
         """Return the name of an equation that a text is; see `Snapshot`."""
@@ -386,8 +385,6 @@ class LocalBackend:
     def close(self) -> None:
         """Close all connections that are not in use; those in use are closed when they are returned."""
         self._closed = True
-        if self._view is not None and self._view.text is not None:
-            self._view.text.close()
         while self._free:
             self._free.pop().close()
 
