@@ -2,7 +2,6 @@
 
 import errno
 import os
-import socket
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +16,6 @@ from eqkin.library.parsing import parse_item
 from eqkin.sources.files import open_regular
 from eqkin.sources.readers import open_source
 from eqkin.storage.files import write_file
-from eqkin.web.server import open_listener
 
 # A module `msvcrt` on POSIX: what is locked cannot be read by others, so it must not be what they read.
 WINDOWS_LOCKS = """
@@ -158,14 +156,6 @@ def test_document_without_title_is_named_after_its_file_with_either_separator(tm
     (item,) = open_source(str(tmp_path / "notes.md"))
     paper = replace(item.load(), origin=r"C:\Users\anna\waves.md")
     assert parse_item(replace(item, load=lambda: paper), "", "displays").title == "waves"
-
-
-def test_port_cannot_be_shared_on_windows(monkeypatch):
-    monkeypatch.setattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_KEEPALIVE, raising=False)
-    monkeypatch.setattr(sys, "platform", "win32")
-    with open_listener("127.0.0.1", 0) as listener:
-        assert listener.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-        assert not listener.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
 
 
 def run_python(*arguments: str, given: bytes = b"", **environment: str) -> bytes:

@@ -76,9 +76,10 @@ class Limits:
     web_upload_bytes: int = 5_000_000  # of a draft
     web_formulas: int = 200  # embedded in one request
     web_header_bytes: int = 131_072  # address and headers of a request
-    web_header_seconds: float = 20.0  # until they have arrived
-    web_workers: int = 2  # requests processed at the same time
-    web_waiting: int = 128  # requests in the queue, about as many as can be answered in time; others are asked to retry
+    web_workers: int = 2  # searches processed at the same time
+    web_waiting: int = 128  # searches in the queue, about as many as can be answered in time; others are asked to retry
+    web_slow_workers: int = 2  # requests processed at the same time that take long: drafts, whole papers, maps, exports
+    web_slow_waiting: int = 16  # of these in the queue
     web_seconds: float = 30.0  # until a request is abandoned, its time in the queue included
     web_retry_seconds: int = 1  # after which a rejected request may be retried
     web_judgements: int = 100_000  # of one library

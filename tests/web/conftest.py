@@ -21,7 +21,7 @@ from eqkin.library.judgements import LocalJudgements
 from eqkin.search.engine import SearchEngine
 from eqkin.web.app import create_app
 from eqkin.web.server import get_url, make_config, open_listener
-from eqkin.web.settings import ServerSettings
+from eqkin.web.settings import LOOPBACK, ServerSettings
 
 HOSTILE = "record:hostile"
 YEARS = (1999, 2007, 2019)
@@ -79,10 +79,10 @@ def engine(folder: Path, encoder: Encoder) -> Iterator[SearchEngine]:
 class Running:
     """A server in a thread of its own."""
 
-    def __init__(self, app: object, **options: object) -> None:
+    def __init__(self, app: object, settings: ServerSettings = LOOPBACK) -> None:
         self.listener = open_listener("127.0.0.1", 0)
         self.address = get_url(self.listener)
-        self._server = uvicorn.Server(make_config(app, **options))  # type: ignore[arg-type]
+        self._server = uvicorn.Server(make_config(app, settings))  # type: ignore[arg-type]
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self.listener]}, daemon=True)
         self._thread.start()
         while not self._server.started:

@@ -1,19 +1,12 @@
-"""Who may reach a server, how often, and under which names and paths."""
+"""Who may reach a server, and under which names and paths."""
 
 import logging
 import re
-import socket
-from dataclasses import replace
-from multiprocessing import get_context
 
 import pytest
 
-from eqkin.library.judgements import LocalJudgements
-from eqkin.limits import LIMITS
-from eqkin.web.app import create_app
-from eqkin.web.server import HttpProtocol, LogFormatter, ServeTarget, Supervisor, make_config, open_listener
-from eqkin.web.settings import RateLimiter, ServerSettings
-from tests.web.conftest import Running, make_client
+from eqkin.web.server import LogFormatter
+from tests.web.conftest import make_client
 
 TOKEN = "a-long-secret"
 
@@ -40,60 +33,6 @@ def test_token_is_required_as_bearer_or_password(serve):
     assert client.get("/healthz").status_code == client.get("/robots.txt").status_code == 200
     assert client.get("/api/facets", headers={"Authorization": f"bearer {TOKEN}"}).status_code == 200
     assert client.get("/api/facets", auth=("anyone", TOKEN)).status_code == 200
-
-
-def test_rate_limit_asks_to_come_again(serve):
-    client = serve(rate=3)
-    answers = [client.get("/opensearch.xml") for _ in range(4)]
-    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
-    assert 1 <= int(answers[-1].headers["retry-after"]) <= 20
-    assert answers[-1].json()["code"] == "too_many_requests"
-    assert client.get("/healthz").status_code == client.get("/static/icon.svg").status_code == 200
-
-
-def test_slow_headers_and_bodies_are_cut_off(engine, tmp_path, monkeypatch):
-    monkeypatch.setattr(HttpProtocol, "header_seconds", 0.2)
-    limits = replace(LIMITS, web_seconds=0.2)
-    running = Running(create_app(engine, LocalJudgements(tmp_path), limits=limits))
-    monkeypatch.setattr(HttpProtocol, "body_seconds", 4.0)
-    head = b"POST /api/embed HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
-    unread = head.replace(b"/api/embed", b"/nowhere") + b"\r\n{"  # answered at once, and the body is never read
-    try:
-        for sent, answer in (
-            (b"", b""),
-            (head, b""),
-            (head + b"\r\n{", b"HTTP/1.1 408 "),
-            (unread, b"HTTP/1.1 404 "),
-        ):
-            with socket.create_connection(running.listener.getsockname(), timeout=30) as connection:
-                connection.sendall(sent)
-                assert b"".join(iter(lambda: connection.recv(65_536), b""))[:13] == answer
-    finally:
-        running.stop()
-
-
-def test_rate_limiter_refills_and_counts_clients_apart():
-    limiter = RateLimiter(60)
-    assert [limiter.compute_delay("a", 0.0) for _ in range(60)] == [0.0] * 60
-    assert limiter.compute_delay("a", 0.0) == 1.0
-    assert limiter.compute_delay("b", 0.0) == 0.0
-    assert limiter.compute_delay("a", 0.5) == 0.5
-    assert limiter.compute_delay("a", 1.0) == 0.0
-
-
-def _ask(limiter, times):
-    for _ in range(times):
-        assert limiter.compute_delay("a", 0.0) == 0
-
-
-def test_rate_limiter_counts_the_requests_of_all_processes():
-    limiter = RateLimiter(60)
-    _ask(limiter, 20)
-    process = get_context("spawn").Process(target=_ask, args=(limiter, 40))
-    process.start()
-    process.join()
-    assert process.exitcode == 0
-    assert limiter.compute_delay("a", 0.0) == 1.0
 
 
 def test_only_allowed_hosts_are_served(serve):
@@ -159,58 +98,9 @@ def test_public_server_is_known_by_addresses_and_not_by_any_name(serve):
     assert {host: client.get("/healthz", headers={"Host": host}).status_code for host in hosts} == hosts
 
 
-def test_two_lengths_of_a_body_are_refused_and_the_connection_is_closed(server):
-    body = b'13\r\n{"formulas": ["x"]}\r\n0\r\n\r\n'
-    head = b"POST /api/embed HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    with socket.create_connection(server.listener.getsockname(), timeout=30) as connection:
-        connection.sendall(head + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
-        answer = b"".join(iter(lambda: connection.recv(65_536), b""))  # ends only when the server closes
-    assert answer.startswith(b"HTTP/1.1 400 ")
-    assert b"exclude each other" in answer
-
-
-def test_clients_behind_a_trusted_proxy_are_counted_apart(engine, tmp_path):
-    app = create_app(engine, LocalJudgements(tmp_path), ServerSettings(rate=1, proxies=("127.0.0.0/8",)))
-    running = Running(app, proxies=("127.0.0.0/8",))
-    try:
-        with running.client() as client:
-            asked = ["10.0.0.1", "10.0.0.2", "10.0.0.1", "spoofed, 10.0.0.3", "other, 10.0.0.3"]
-            answers = [client.get("/opensearch.xml", headers={"X-Forwarded-For": address}) for address in asked]
-    finally:
-        running.stop()
-    assert [answer.status_code for answer in answers] == [200, 200, 429, 200, 429]
-
-
 def test_log_shows_no_control_characters():
     record = logging.LogRecord("eqkin.web", logging.ERROR, "", 0, "%s", ("a\x1b[31m\x07\nb",), None)
     assert LogFormatter().format(record) == "a\ufffd[31m\ufffd\nb"
-
-
-class Process:
-    """A server process that answers from the third question on."""
-
-    def __init__(self) -> None:
-        self.questions = 0
-
-    def is_alive(self, timeout: float) -> bool:
-        return True
-
-    def is_ready(self) -> bool:
-        self.questions += 1
-        return self.questions > 2
-
-
-def test_supervisor_says_once_that_all_processes_are_ready(monkeypatch):
-    monkeypatch.setattr("signal.signal", lambda *_: None)
-    said = []
-    with open_listener("127.0.0.1", 0) as listener:
-        supervisor = Supervisor(make_config(ServeTarget(), listener, 2), listener, lambda: said.append("ready"))
-    supervisor.processes = [Process(), Process()]
-    seen = []
-    for _ in range(6):
-        supervisor.keep_subprocess_alive()
-        seen.append(len(said))
-    assert seen[:2] == [0, 0] and seen[-1] == 1
 
 
 def test_frames_are_admitted_by_origin(serve):

@@ -1,11 +1,8 @@
 """Work is bounded: requests that do not fit are asked to retry, and the server stays responsive."""
 
 import asyncio
-import copy
 import gc
-import multiprocessing
 import socket
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -18,9 +15,9 @@ from eqkin.limits import LIMITS, check_cancelled
 from eqkin.search.reader import ReadQuery
 from eqkin.web.app import create_app
 from eqkin.web.errors import WebError
-from eqkin.web.server import ServeTarget, open_listener
+from eqkin.web.server import SETTINGS_VARIABLE, create_app_from_environment
 from eqkin.web.service import WorkQueue
-from eqkin.web.settings import LoadBoard
+from eqkin.web.settings import ServerSettings
 from tests.web.conftest import Running
 
 
@@ -77,6 +74,19 @@ def test_full_queue_answers_503_while_health_answers(slow):
         assert (first.result().status_code, second.result().status_code) == (200, 200)
 
 
+def test_search_does_not_wait_for_what_takes_long(slow):
+    engine, running = slow
+    engine.get_paper = lambda key: engine.read("x")
+    engine.go.clear()
+    with ThreadPoolExecutor(3) as threads, running.client() as client:
+        papers = [threads.submit(client.get, "/api/paper/x") for _ in range(LIMITS.web_slow_workers)]
+        for _ in papers:
+            assert engine.working.acquire(timeout=30)
+        assert client.get("/api/read?q=damage").json()["code"] == "corrupt_data"
+        engine.go.set()
+        assert {paper.result().status_code for paper in papers} == {500}
+
+
 @pytest.mark.parametrize(("query", "code"), [("boom", "internal"), ("damage", "corrupt_data")])
 def test_internal_error_is_reported_without_details(slow, query, code):
     with slow[1].client() as client:
@@ -89,7 +99,7 @@ def test_internal_error_is_reported_without_details(slow, query, code):
 
 def test_timed_out_request_keeps_its_place_until_it_ends():
     async def check() -> None:
-        queue = WorkQueue(replace(LIMITS, web_workers=1, web_waiting=0, web_seconds=0.01))
+        queue = WorkQueue(1, 0, 0.01)
         go = threading.Event()
         with pytest.raises(WebError, match="gave up") as given_up:
             await queue.run(go.wait, 30)
@@ -107,7 +117,7 @@ def test_timed_out_request_keeps_its_place_until_it_ends():
 
 def test_request_stops_when_its_time_is_over():
     async def check() -> None:
-        queue = WorkQueue(replace(LIMITS, web_workers=1, web_waiting=0, web_seconds=0.01))
+        queue = WorkQueue(1, 0, 0.01)
         with pytest.raises(WebError, match="gave up"):
             await queue.run(Slow().read, "endless")
         while queue.under_way:
@@ -145,40 +155,9 @@ def test_client_that_goes_before_its_body_is_complete_leaves_no_traceback(slow, 
     assert caplog.records == []
 
 
-def test_small_answers_are_sent_at_once():
-    with open_listener("127.0.0.1", 0) as listener:
-        assert listener.proto == socket.IPPROTO_TCP  # what asyncio looks at before it switches Nagle's algorithm off
-
-
-def test_process_with_more_requests_than_another_closes_connections(tmp_path):
-    board = LoadBoard(2)
-    board.join()
-    running = Running(create_app(Slow(), LocalJudgements(tmp_path), board=board))  # type: ignore[arg-type]
-    with running.client() as client:
-        board.write(30)
-        assert "connection" not in client.get("/healthz").headers  # it is alone
-        other = copy.copy(board)  # shares the memory, as a process does that is given it
-        other.join()
-        other.write(5)
-        assert client.get("/healthz").headers["connection"] == "close"
-        board.write(7)
-        assert "connection" not in client.get("/healthz").headers
-    running.stop()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no such board")
-def test_process_takes_the_place_of_one_that_has_ended():
-    board = LoadBoard(2)
-    other = multiprocessing.get_context("fork").Process(target=board.join)
-    other.start()
-    other.join()
-    board.join()
-    board.write(30)
-    assert not board.has_too_many  # the other one, without a request, is forgotten
-
-
-def test_server_process_keeps_connections_and_engines_open(folder):
-    app = ServeTarget(folder)()  # as a process of several makes it
+def test_server_process_keeps_connections_and_engines_open(folder, monkeypatch):
+    monkeypatch.setenv(SETTINGS_VARIABLE, ServerSettings(library=str(folder)).to_json())
+    app = create_app_from_environment()
     gc.unfreeze()
     gc.collect()
     backend = app.state.service.engine.plain.backend

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from eqkin.errors import BadInput, EqkinError
-from eqkin.library.judgements import EvaluationQuery, Judgement
+from eqkin.library.judgements import EvaluationQuery, Judgement, LocalJudgements
 from eqkin.limits import LIMITS, check_cancelled
 from eqkin.search.exports import EXPORT_TYPES, Reading, SearchAnswer, export_results, to_bibtex
 from eqkin.search.names import Completion
@@ -101,7 +101,7 @@ async def search_many(batch: SearchBatch, server: State) -> Response:
                 answers.append(BatchAnswer(problem=to_web_error(error).problem))
         return answers
 
-    return JsonResponse(await server.queue.run(work))
+    return JsonResponse(await server.slow_queue.run(work))
 
 
 @router.get("/api/read", response_model=Reading)
@@ -139,7 +139,7 @@ async def get_paper(
     ] = LIMITS.equations_per_paper,
 ) -> Response:
     """Return a paper with its equations by section, all of them or a part."""
-    page = await server.queue.run(find_or_404, server.engine.get_paper, key)
+    page = await server.slow_queue.run(find_or_404, server.engine.get_paper, key)
     sections, total = [], 0
     for heading, equations in page.sections:
         part = equations[max(0, offset - total) : max(0, offset + limit - total)]
@@ -151,7 +151,7 @@ async def get_paper(
 @router.get("/api/bibtex/{key:path}", response_class=PlainTextResponse)
 async def get_bibtex(key: str, server: State) -> Response:
     """Return the BibTeX entry of a paper."""
-    page = await server.queue.run(find_or_404, server.engine.get_paper, key)
+    page = await server.slow_queue.run(find_or_404, server.engine.get_paper, key)
     return PlainTextResponse(to_bibtex([page.paper]))
 
 
@@ -162,7 +162,7 @@ async def get_similar_papers(
     k: PaperCount = 10,
 ) -> Response:
     """Find papers related by their mathematics, with the pairs of equations that relate them."""
-    return JsonResponse(await server.queue.run(find_or_404, server.engine.find_similar_papers, key, k))
+    return JsonResponse(await server.slow_queue.run(find_or_404, server.engine.find_similar_papers, key, k))
 
 
 @router.post("/api/similar-papers", response_model=list[PaperHit])
@@ -175,7 +175,7 @@ async def find_papers_similar_to_draft(
     """Find papers related to a draft by its mathematics; the draft is not kept."""
     refuse_if_read_only(server)
     content, name = (await file.read(), file.filename or "") if file else (text.encode("utf-8", "replace"), "")
-    return JsonResponse(await server.queue.run(find_for_draft, server.engine, content, name, k))
+    return JsonResponse(await server.slow_queue.run(find_for_draft, server.engine, content, name, k))
 
 
 def find_for_draft(engine: PublicEngine, content: bytes, name: str, k: int = 10) -> list[PaperHit]:
@@ -207,7 +207,7 @@ def find_for_draft(engine: PublicEngine, content: bytes, name: str, k: int = 10)
 async def embed(given: FormulaList, server: State) -> Response:
     """Return the vectors of formulas: unit vectors whose dot product is the similarity."""
     encoder = server.engine.plain.encoder
-    vectors = await server.queue.run(encoder.encode, given.formulas)
+    vectors = await server.slow_queue.run(encoder.encode, given.formulas)
     return JsonResponse({"model": encoder.digest, "dimensions": encoder.dimensions, "vectors": vectors})
 
 
@@ -223,7 +223,7 @@ async def get_map(
     limit: Annotated[int, Query(ge=1, le=LIMITS.web_points, description="At most this many.")] = LIMITS.web_points,
 ) -> Response:
     """Return the library's equations as points of a map."""
-    points = await server.queue.run(server.engine.build_map, limit)
+    points = await server.slow_queue.run(server.engine.build_map, limit)
     number = {name: at for at, name in enumerate(sorted(set(points.fields)))}
     x, y = points.coordinates.T.astype(float).round(4).tolist()
     fields = [number[name] for name in points.fields]
@@ -233,7 +233,7 @@ async def get_map(
 @router.get("/export", response_class=Response, responses={200: {"content": {kind: {} for kind in EXPORT_TYPES}}})
 async def export(params: Annotated[ExportParams, Query()], server: State) -> Response:
     """Return a result list as a file: the papers as BibTeX or RIS, the equations as CSV or JSON."""
-    content, media_type, name = export_results(await server.queue.run(params.run, server.engine), params.format)
+    content, media_type, name = export_results(await server.slow_queue.run(params.run, server.engine), params.format)
     return Response(content, headers={"Content-Disposition": f'attachment; filename="{name}"'}, media_type=media_type)
 
 
@@ -242,46 +242,54 @@ async def get_judgements(server: State) -> Response:
     """Return all judgements of results, as evaluation queries."""
 
     def read() -> list[EvaluationQuery]:
-        queries = server.judgements.export()
+        queries = server.judgements.export() if server.judgements else []
         for query in queries:
             query.relevant, query.irrelevant = (
                 list(map(server.engine.show_id, ids)) for ids in (query.relevant, query.irrelevant)
             )
         return queries
 
-    return JsonResponse(Judgements(await server.queue.run(read)))
+    return JsonResponse(Judgements(await server.slow_queue.run(read)))
 
 
 @router.post("/api/judgements", status_code=201, response_model=Judgement)
 async def judge(given: NewJudgement, server: State) -> Response:
     """Say whether a result is relevant to a query."""
-    refuse_if_read_only(server)
+    judgements = get_judgements_to_change(server)
     values = given.model_dump() | {"keywords": tuple(word.strip() for word in given.keywords if word.strip())}
 
     def keep() -> Judgement:
         find_or_404(server.engine.get_equation, given.equation)
-        stored = server.judgements.add(Judgement(**values | {"equation": server.engine.resolve_id(given.equation)}))
+        stored = judgements.add(Judgement(**values | {"equation": server.engine.resolve_id(given.equation)}))
         return replace(stored, equation=given.equation)
 
-    return JsonResponse(await server.queue.run(keep), 201)
+    return JsonResponse(await server.slow_queue.run(keep), 201)
 
 
 @router.delete("/api/judgements", response_model=RemovedJudgements)
 async def remove_judgements(params: Annotated[JudgedResult, Query()], server: State) -> Response:
     """Delete the judgements of a result of a query."""
-    refuse_if_read_only(server)
+    judgements = get_judgements_to_change(server)
 
     def remove() -> int:
         values = params.model_dump() | {"equation": server.engine.resolve_id(params.equation)}
-        return server.judgements.remove(**values)
+        return judgements.remove(**values)
 
-    return JsonResponse(RemovedJudgements(await server.queue.run(remove)))
+    return JsonResponse(RemovedJudgements(await server.slow_queue.run(remove)))
 
 
 def refuse_if_read_only(server: ServerState) -> None:
     """Raise `WebError` if the server takes nothing but searches."""
     if server.settings.read_only:
         raise WebError(403, "read_only", "this server takes no judgements and no drafts")
+
+
+def get_judgements_to_change(server: ServerState) -> LocalJudgements:
+    """Return where judgements are kept; raises `WebError` if this server takes none."""
+    refuse_if_read_only(server)
+    if server.judgements is None:
+        raise WebError(403, "read_only", "this server takes no judgements")
+    return server.judgements
 
 
 @router.get("/robots.txt", include_in_schema=False)
@@ -310,4 +318,5 @@ async def get_opensearch(request: Request) -> Response:
 @router.get("/healthz", response_model=Health)
 async def get_health(server: State) -> Response:
     """Report that the server is alive, which process answers, and its load; never waits for work."""
-    return JsonResponse(Health("ok", server.queue.under_way, os.getpid(), server.settings.processes))
+    under_way = server.queue.under_way + server.slow_queue.under_way
+    return JsonResponse(Health("ok", under_way, os.getpid(), server.settings.workers))

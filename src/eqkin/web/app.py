@@ -25,7 +25,7 @@ from eqkin.web.errors import handle_error
 from eqkin.web.guards import SecurityMiddleware
 from eqkin.web.keys import PublicEngine
 from eqkin.web.service import ServerState, WorkQueue
-from eqkin.web.settings import LOOPBACK, LoadBoard, RateLimiter, ServerSettings
+from eqkin.web.settings import LOOPBACK, ServerSettings
 
 _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "DELETE"], "allow_headers": ["Authorization"], "max_age": 3600,
@@ -35,30 +35,33 @@ STATIC_FOLDER = Path(__file__).parent / "static"
 
 def create_app(
     engine: SearchEngine,
-    judgements: LocalJudgements,
+    judgements: LocalJudgements | None,
     settings: ServerSettings = LOOPBACK,
     limits: Limits = LIMITS,
-    board: LoadBoard | None = None,
-    limiter: RateLimiter | None = None,
 ) -> FastAPI:
     """Create the application of an engine.
 
     Args:
         engine: Searches.
-        judgements: Stores judgements of users.
+        judgements: Stores judgements of users; without it they are refused.
         settings: Who may reach it, and under which names.
         limits: Bounds on requests.
-        board: The load of all processes, if there are several.
-        limiter: What counts requests in all processes, if there are several; by default one for this process.
     """
-    limiter = limiter or (RateLimiter(settings.rate) if settings.rate else None)
-    templates = pages.create_environment(settings)
-    server = ServerState(PublicEngine(engine), judgements, limits, WorkQueue(limits, board), templates, settings)
+    takes_judgements = judgements is not None and not settings.read_only
+    server = ServerState(
+        engine=PublicEngine(engine),
+        judgements=judgements,
+        queue=WorkQueue(limits.web_workers, limits.web_waiting, limits.web_seconds),
+        slow_queue=WorkQueue(limits.web_slow_workers, limits.web_slow_waiting, limits.web_seconds),
+        templates=pages.create_environment(settings, takes_judgements=takes_judgements),
+        settings=settings,
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         server.queue.close()
+        server.slow_queue.close()
 
     app = FastAPI(
         title="eqkin",
@@ -68,7 +71,7 @@ def create_app(
         redoc_url=None,
         middleware=[
             *([Middleware(CORSMiddleware, **_CORS, allow_origins=settings.cors)] if settings.cors else []),
-            Middleware(SecurityMiddleware, settings=settings, limits=limits, board=board, limiter=limiter),
+            Middleware(SecurityMiddleware, settings=settings, limits=limits),
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4),
         ],
         exception_handlers={kind: handle_error for kind in (HTTPException, EqkinError, RequestValidationError)},

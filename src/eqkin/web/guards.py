@@ -1,13 +1,10 @@
-"""Middleware for every request: who may ask, how often and how much; and security headers of every response."""
+"""Middleware for every request: who may ask, and how much; and security headers of every response."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hmac
 import ipaddress
-import math
-import time
 from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
@@ -18,11 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from eqkin.limits import Limits
 from eqkin.web.errors import WebError, handle_error
 from eqkin.web.service import WAIT_FOR_DISCONNECT
-from eqkin.web.settings import LoadBoard, RateLimiter, ServerSettings
+from eqkin.web.settings import ServerSettings
 
 UPLOAD_PATHS = ("/api/similar-papers", "/draft")  # a draft is larger than other bodies
-_OPEN_PATHS = ("/healthz", "/robots.txt")  # for anyone, as often as they like
-_DRAIN_FACTOR = 10  # a body up to this many times too large is read to its end, so that the client sees the answer
+_OPEN_PATHS = ("/healthz", "/robots.txt")  # need no token
 
 
 def build_security_headers(settings: ServerSettings) -> dict[str, str]:
@@ -46,15 +42,10 @@ def build_security_headers(settings: ServerSettings) -> dict[str, str]:
 class SecurityMiddleware:
     """ASGI middleware around the whole application."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        settings: ServerSettings,
-        limits: Limits,
-        board: LoadBoard | None = None,
-        limiter: RateLimiter | None = None,
-    ) -> None:
-        self.app, self.settings, self.limits, self.board, self._limiter = app, settings, limits, board, limiter
+    def __init__(self, app: ASGIApp, settings: ServerSettings, limits: Limits) -> None:
+        self.app: ASGIApp = app
+        self._settings = settings
+        self._limits = limits
         self._headers = build_security_headers(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -62,12 +53,12 @@ class SecurityMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        root = self.settings.root_path
-        stripped = not f"{scope['path']}/".startswith(f"{root}/")  # the proxy has removed it
-        path = root + scope["path"] if stripped else scope["path"]
+        root = self._settings.root_path
+        path = scope["path"].removeprefix(root) if f"{scope['path']}/".startswith(f"{root}/") else scope["path"]
         # the server leaves the body of an answer to HEAD out by itself
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        scope = {**scope, "root_path": root, "path": path, "method": method}
+        # a proxy may have removed the root path or not: from here on it is there
+        scope = {**scope, "root_path": root, "path": root + path, "method": method}
         started = False
 
         async def guarded_send(message: Message) -> None:
@@ -77,16 +68,13 @@ class SecurityMiddleware:
                 headers = MutableHeaders(scope=message)
                 headers.update(self._headers)
                 headers.setdefault("Cache-Control", "no-cache")
-                if self.board is not None and self.board.has_too_many:
-                    headers["Connection"] = "close"
             await send(message)
 
         try:
-            path = scope["path"].removeprefix(root)
-            takes_files = path in UPLOAD_PATHS and not self.settings.read_only
-            limit = self.limits.web_upload_bytes if takes_files else self.limits.web_body_bytes
+            takes_files = path in UPLOAD_PATHS and not self._settings.read_only
+            limit = self._limits.web_upload_bytes if takes_files else self._limits.web_body_bytes
             self._check_request(scope, Headers(scope=scope), path, limit)
-            body = _LimitedBody(receive, limit, self.limits.web_seconds)
+            body = _LimitedBody(receive, limit)
             WAIT_FOR_DISCONNECT.set(body.wait_for_disconnect)
             await self.app(scope, body, guarded_send)
         except Exception as error:
@@ -97,15 +85,15 @@ class SecurityMiddleware:
 
     def _check_request(self, scope: Scope, headers: Headers, path: str, limit: int) -> None:
         """Raise `WebError` if the request is not admitted."""
-        if not self._is_known_host(headers.get("host", "").lower()):  # protects against DNS rebinding
+        # a site that resolves to this address is not to be read by its scripts (DNS rebinding)
+        if not self._is_known_host(headers.get("host", "").lower()):
             raise WebError(421, "misdirected_request", "this server is not known by that name (see --allowed-host)")
-        if path not in _OPEN_PATHS:
-            self._check_client(scope, headers, path)
+        token = self._settings.token
+        if token and path not in _OPEN_PATHS and not _has_token(headers, token):
+            asked = {"WWW-Authenticate": 'Basic realm="eqkin: the token is the password", charset="UTF-8", Bearer'}
+            raise WebError(401, "unauthorized", "this server asks for its token", headers=asked)
         if scope["method"] != "GET" and self._is_foreign(headers):
             raise WebError(403, "forbidden", "other sites may not send anything here (see --cors)")
-        if "content-length" in headers and "transfer-encoding" in headers:  # a proxy may see another request in it
-            message = "Content-Length and Transfer-Encoding exclude each other"
-            raise WebError(400, "bad_request", message, headers={"Connection": "close"})
         try:
             scope["path"].encode("utf-8")
             unquote_to_bytes(scope["query_string"].replace(b"+", b" ")).decode("utf-8")
@@ -119,41 +107,22 @@ class SecurityMiddleware:
     def _is_known_host(self, host: str) -> bool:
         """Return whether requests may use a host, with or without a port."""
         name = host if host.endswith("]") else host.rsplit(":", 1)[0]  # an IPv6 address has brackets
-        if not self.settings.hosts or name in self.settings.hosts:
+        if not self._settings.hosts or name in self._settings.hosts:
             return True
         with suppress(ValueError):
-            return self.settings.any_address and bool(ipaddress.ip_address(name.strip("[]")))
+            return self._settings.any_address and bool(ipaddress.ip_address(name.strip("[]")))
         return False
 
     def _is_foreign(self, headers: Headers) -> bool:
         """Return whether a script or form of another site, which is not admitted by CORS, sends the request."""
         origin = headers.get("origin", "")
-        if {origin, "*"} & set(self.settings.cors):
+        if {origin, "*"} & set(self._settings.cors):
             return False
         if "sec-fetch-site" in headers:
             return headers["sec-fetch-site"] not in ("same-origin", "none")
         host = origin.partition("://")[2].lower()
-        own = host == headers.get("host", "").lower() or host.rsplit(":", 1)[0] in self.settings.hosts
+        own = host == headers.get("host", "").lower() or host.rsplit(":", 1)[0] in self._settings.hosts
         return bool(origin) and not own
-
-    def _check_client(self, scope: Scope, headers: Headers, path: str) -> None:
-        if self._limiter is not None and not path.startswith("/static/"):
-            delay = self._limiter.compute_delay(_get_client(scope), time.monotonic())
-            if delay:
-                message = "too many requests from this address; come again later"
-                raise WebError(429, "too_many_requests", message, headers={"Retry-After": str(math.ceil(delay))})
-        if self.settings.token and not _has_token(headers, self.settings.token):
-            asked = {"WWW-Authenticate": 'Basic realm="eqkin: the token is the password", charset="UTF-8", Bearer'}
-            raise WebError(401, "unauthorized", "this server asks for its token", headers=asked)
-
-
-def _get_client(scope: Scope) -> str:
-    """Return the client's address; of IPv6 the network, within which a client chooses freely."""
-    address: str = (scope.get("client") or ("",))[0]
-    with suppress(ValueError):
-        if ":" in address:
-            return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
-    return address
 
 
 def _has_token(headers: Headers, token: str) -> bool:
@@ -174,17 +143,17 @@ def _make_too_large_error(limit: int) -> WebError:
 
 
 class _LimitedBody:
-    """A request's body; raises once it is larger or takes longer than allowed, whatever its headers say."""
+    """A request's body; raises once it is larger than allowed, whatever its headers say."""
 
-    def __init__(self, receive: Receive, limit: int, seconds: float) -> None:
-        self._receive, self._limit, self._seen, self._complete = receive, limit, 0, False
-        self._latest = asyncio.get_running_loop().time() + seconds
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive = receive
+        self._limit = limit
+        self._seen = 0
 
     async def __call__(self) -> Message:
-        message = await self._receive_next()
+        message = await self._receive()
+        self._seen += len(message.get("body", b""))
         if self._seen > self._limit:
-            while message.get("more_body") and self._seen < _DRAIN_FACTOR * self._limit:
-                message = await self._receive_next()  # a client that is still sending would not see the answer
             raise _make_too_large_error(self._limit)
         return message
 
@@ -192,13 +161,3 @@ class _LimitedBody:
         """Return when the client has gone; for handlers that have read the body or need none of it."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
-
-    async def _receive_next(self) -> Message:
-        try:
-            async with asyncio.timeout_at(None if self._complete else self._latest):
-                message = await self._receive()
-        except TimeoutError:
-            raise WebError(408, "request_timeout", "the body took too long", headers={"Connection": "close"}) from None
-        self._seen += len(message.get("body", b""))
-        self._complete = not message.get("more_body", False)
-        return message

@@ -11,11 +11,14 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import date
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from eqkin.errors import BadInput
-from eqkin.library.queries import find_file_keys
+from eqkin.library.database import MANIFEST_NAME
+from eqkin.library.queries import count_equations, find_file_keys
+from eqkin.search.backend import Snapshot
 from eqkin.search.engine import SearchEngine
 from eqkin.search.local import LocalBackend, LocalSnapshot
 from eqkin.search.results import EquationRecord, Filters, Hit, MapPoints, PaperHit, PaperPage, PaperRecord, Results
@@ -80,6 +83,14 @@ class PublicEngine:
         """Project the collection's equations onto a plane."""
         points = self.plain.build_map(limit)
         return replace(points, ids=list(map(self.show_id, points.ids)))
+
+    def describe_library(self, snapshot: Snapshot) -> tuple[int, date | None]:
+        """Return the number of papers and the day of the last change; 0 and None for a collection of a server."""
+        if not isinstance(snapshot, LocalSnapshot) or not len(snapshot):
+            return 0, None
+        _, papers = count_equations(snapshot.library)
+        changed = (snapshot.library.folder / MANIFEST_NAME).stat().st_mtime
+        return papers, date.fromtimestamp(changed)
 
     def show_id(self, name: str) -> str:
         """Return the id of an equation as clients see it."""

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date
 from functools import cache
 from itertools import count
 from typing import Annotated, Any, NamedTuple
@@ -25,11 +24,8 @@ from starlette.responses import HTMLResponse, Response
 
 from eqkin.errors import BadInput
 from eqkin.formulas.prose import render_passages, render_prose
-from eqkin.library.database import MANIFEST_NAME
-from eqkin.library.queries import count_equations
 from eqkin.limits import LIMITS
 from eqkin.search.backend import Snapshot
-from eqkin.search.local import LocalSnapshot
 from eqkin.search.results import BAND_TITLES, HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
 from eqkin.web.api import find_for_draft, refuse_if_read_only
 from eqkin.web.errors import WebError, find_or_404
@@ -58,14 +54,14 @@ _WIDE_ACCENTS = {"^": "\u0302", "~": "\u0303"}
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\\])")
 
 
-def create_environment(settings: ServerSettings) -> jinja2.Environment:
+def create_environment(settings: ServerSettings, *, takes_judgements: bool = True) -> jinja2.Environment:
     """Create the environment of the templates; everything they insert is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("eqkin.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.undefined = jinja2.StrictUndefined
     environment.globals.update(root=settings.root_path, limits=LIMITS, read_only=settings.read_only)
-    environment.globals.update(typed="", reading_mode="")
+    environment.globals.update(typed="", reading_mode="", takes_judgements=takes_judgements)
     environment.filters.update(
         segments=render_prose,
         pairs=_to_pairs,
@@ -148,7 +144,7 @@ async def show_home(server: State) -> Response:
 
             def render() -> str:
                 examples = [Example(kind, typed, server.engine.plain.read(typed).mathml) for kind, typed in EXAMPLES]
-                facts = _describe_library(snapshot, years)
+                facts = _describe_library(server.engine, snapshot, years)
                 return server.render("home.html", examples=examples, fields=fields, facts=facts)
 
             return server.compute_once("home", version, render)
@@ -156,15 +152,16 @@ async def show_home(server: State) -> Response:
     return HTMLResponse(await server.queue.run(work))
 
 
-def _describe_library(snapshot: Snapshot, years: dict[int, int]) -> list[str]:
+def _describe_library(engine: PublicEngine, snapshot: Snapshot, years: dict[int, int]) -> list[str]:
     """Return what the library holds and since when, as short statements."""
     facts = [f"{len(snapshot):,} equations"] if len(snapshot) else []
-    if facts and isinstance(snapshot, LocalSnapshot):
-        _, papers = count_equations(snapshot.library)
-        changed = (snapshot.library.folder / MANIFEST_NAME).stat().st_mtime
-        facts += [f"{papers:,} papers", f"last changed on {date.fromtimestamp(changed):%-d %B %Y}"]
+    papers, changed = engine.describe_library(snapshot)
+    if papers:
+        facts.append(f"{papers:,} papers")
     if years:
-        facts.insert(2, f"from the years {min(years)} to {max(years)}" if len(years) > 1 else f"from {min(years)}")
+        facts.append(f"from the years {min(years)} to {max(years)}" if len(years) > 1 else f"from {min(years)}")
+    if changed:
+        facts.append(f"last changed on {changed.day} {changed:%B %Y}")
     return facts
 
 
@@ -251,7 +248,7 @@ async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)], a
             following=numbers[end] if end < len(numbers) else None,
         )
 
-    return HTMLResponse(await server.queue.run(work))
+    return HTMLResponse(await server.slow_queue.run(work))
 
 
 def _find_display_of(engine: PublicEngine, page: PaperPage, at: int) -> dict[int, int]:
@@ -317,7 +314,7 @@ async def show_map(server: State, q: Text = "") -> Response:
             place = " ".join(f"{part:.4f}" for part in where.tolist())
         return server.render("map.html", typed=q, place=place, rows=rows, shown=len(points.ids), total=total)
 
-    return HTMLResponse(await server.queue.run(work))
+    return HTMLResponse(await server.slow_queue.run(work))
 
 
 @router.get("/draft")
@@ -332,7 +329,7 @@ async def show_papers_similar_to_draft(server: State, file: UploadFile) -> Respo
     """Show the papers similar to a draft, which is not kept."""
     refuse_if_read_only(server)
     content, name = await file.read(), file.filename or "the draft"
-    related = await server.queue.run(find_for_draft, server.engine, content, name)
+    related = await server.slow_queue.run(find_for_draft, server.engine, content, name)
     return HTMLResponse(server.render("draft.html", name=name, related=related))
 
 

@@ -1,4 +1,4 @@
-"""State that the requests of a server share: engine, judgements, and a bounded queue of work."""
+"""State that the requests of a server share: engine, judgements, and bounded queues of work."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from eqkin.library.judgements import LocalJudgements
-from eqkin.limits import CancelScope, Limits
+from eqkin.limits import CancelScope
 from eqkin.web.errors import make_busy_error
 from eqkin.web.keys import PublicEngine
-from eqkin.web.settings import LoadBoard, ServerSettings
+from eqkin.web.settings import ServerSettings
 
 T = TypeVar("T")
 
@@ -40,11 +40,10 @@ class WorkQueue:
     A function is cancelled when its time is over or its client has gone.
     """
 
-    def __init__(self, limits: Limits, board: LoadBoard | None = None) -> None:
-        self.board = board  # of all processes of the server
-        self._threads = ThreadPoolExecutor(limits.web_workers, thread_name_prefix="eqkin-web")
-        self._room = limits.web_workers + limits.web_waiting
-        self._seconds = limits.web_seconds
+    def __init__(self, threads: int, waiting: int, seconds: float) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="eqkin-web")
+        self._room = threads + waiting
+        self._seconds = seconds
         self.under_way = 0  # waiting and running
 
     async def run(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
@@ -54,11 +53,13 @@ class WorkQueue:
         """
         if self.under_way >= self._room:
             raise make_busy_error("too many requests at the moment; come again in a second")
-        self._count(1)
-        loop, scope = asyncio.get_running_loop(), CancelScope()
+        self.under_way += 1
+        loop = asyncio.get_running_loop()
+        scope = CancelScope()
         future = self._threads.submit(scope.run, function, *arguments, **named)
-        future.add_done_callback(lambda done: None if loop.is_closed() else loop.call_soon_threadsafe(self._count, -1))
-        answer, gone = asyncio.wrap_future(future), asyncio.ensure_future(WAIT_FOR_DISCONNECT.get()())
+        future.add_done_callback(lambda _: None if loop.is_closed() else loop.call_soon_threadsafe(self._leave))
+        answer = asyncio.wrap_future(future)
+        gone = asyncio.ensure_future(WAIT_FOR_DISCONNECT.get()())
         awaited: set[asyncio.Future[Any]] = {answer, gone}
         try:
             await asyncio.wait(awaited, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -72,14 +73,12 @@ class WorkQueue:
                 future.cancel()
         raise make_busy_error(f"gave up after {self._seconds:g} seconds")
 
+    def _leave(self) -> None:
+        self.under_way -= 1
+
     def close(self) -> None:
         """Stop accepting work; running functions finish."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    def _count(self, change: int) -> None:
-        self.under_way += change
-        if self.board is not None:
-            self.board.write(self.under_way)
 
 
 @dataclass
@@ -87,9 +86,9 @@ class ServerState:
     """State of a server process."""
 
     engine: PublicEngine
-    judgements: LocalJudgements
-    limits: Limits
-    queue: WorkQueue
+    judgements: LocalJudgements | None  # None: this server keeps none
+    queue: WorkQueue  # for searches
+    slow_queue: WorkQueue  # for what takes long: drafts, whole papers, maps, exports; searches do not wait for it
     templates: jinja2.Environment
     settings: ServerSettings
     memory: dict[str, tuple[Hashable, Any]] = field(default_factory=dict)  # versions and results of `compute_once`

@@ -2,10 +2,8 @@
 
 from eqkin.cluster.milvus.push import push_library
 from eqkin.cluster.milvus.snapshot import open_backend
-from eqkin.library.judgements import Judgement, LocalJudgements
 from eqkin.search import Filters, SearchEngine
 from eqkin.web.app import create_app
-from eqkin.web.server import ServeTarget
 from tests.cluster.milvus.conftest import paper
 from tests.web.conftest import Running
 
@@ -14,7 +12,7 @@ def test_http_client_is_answered_from_milvus(lite, filled, encoder, collection, 
     library = filled(paper("a", "E = mc^2", year=1999, fields=["physics"]))
     push_library(library, lite.uri, encoder.digest, collection)
     engine = SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder)
-    running = Running(create_app(engine, LocalJudgements(tmp_path)))
+    running = Running(create_app(engine, None))
     with running.client() as client:
         assert client.get("/api/search?q=E").json()["hits"][0]["equation"]["id"] == "record:a#0"
         assert client.get("/api/facets").json() == {"fields": {"physics": 1}, "years": {"1999": 1}}
@@ -22,24 +20,10 @@ def test_http_client_is_answered_from_milvus(lite, filled, encoder, collection, 
         assert client.get("/api/equation/record:a%235").status_code == 404
         assert client.get("/search?q=E", headers={"Accept": "text/html"}).status_code == 200
         body = {"equation": "record:a#0", "relevant": True, "latex": "E", "keywords": ["energy"]}
-        assert client.post("/api/judgements", json=body).status_code == 201
-        assert client.get("/api/judgements").json()["queries"][0]["relevant"] == ["record:a#0"]
+        assert client.post("/api/judgements", json=body).status_code == 403
+        assert client.get("/api/judgements").json()["queries"] == []
     running.stop()
     engine.close()
-
-
-def test_served_collection_keeps_judgements_in_a_folder_and_closes_its_connection(
-    lite, filled, encoder, collection, tmp_path
-):
-    push_library(filled(paper("a", "E = mc^2")), lite.uri, encoder.digest, collection)
-    folder = tmp_path / "judgements" / collection
-    with ServeTarget(milvus=lite.uri, collection=collection, judgements=folder).open_app() as app:
-        service = app.state.service
-        service.judgements.add(Judgement("record:a#0", True, latex="E"))
-        connection = service.engine.plain.backend.connection
-        assert connection._client
-    assert not connection._client
-    assert [judgement.equation for judgement in LocalJudgements(folder).list_all()] == ["record:a#0"]
 
 
 HOSTILE = [
