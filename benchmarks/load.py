@@ -22,7 +22,7 @@ import urllib3
 from benchmarks.processes import MeasuredServer, find_server, run_server
 from benchmarks.report import BenchmarkReport, log, summarise_times
 from benchmarks.search import list_atlas_formulas
-from eqkin.cli.options import Collection, LibraryFolder
+from eqkin.cli.options import CollectionName, LibraryFolder
 from eqkin.cli.serve import WorkerCount
 from eqkin.errors import BadInput
 
@@ -37,7 +37,7 @@ def measure_load(
     against: Annotated[str, typer.Option(metavar="URL", help="Another running server, asked in turns.")] = "",
     workers: WorkerCount = 1,
     milvus: Annotated[str, typer.Option(metavar="URI", help="Serve from this Milvus server.")] = "",
-    collection: Collection = "eqkin",
+    collection: CollectionName = "eqkin",
 ) -> BenchmarkReport:
     """Let many clients query a server; count errors and answers, and time the answers.
 

@@ -119,7 +119,8 @@ def _make_table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 def describe_commands() -> str:
     """Return the page of commands, from the parser's own help."""
     group = typer.main.get_command(app)
-    parts = ["# Commands\n", re.sub(r"(?m)^(Exit codes|Environment variables):\s*", r"## \1\n\n", str(group.help)), ""]
+    about = f"{group.help}\n\n{group.epilog}"
+    parts = ["# Commands\n", re.sub(r"(?m)^(Exit codes|Environment variables):\s*", r"## \1\n\n", about), ""]
     for name, command in _iter_commands(group, "eqkin"):
         context = typer.Context(command, info_name=name)
         usage = " ".join([name, *command.collect_usage_pieces(context)])

@@ -198,7 +198,7 @@ def test_every_route_is_documented(site):
 def test_every_environment_variable_is_in_the_help():
     variables = set(re.findall(r'["$](EQKIN_[A-Z]+(?:_[A-Z]+)*)', read_sources()))
     assert "EQKIN_LIBRARY" in variables
-    assert [name for name in sorted(variables) if f"`{name}`" not in str(app.info.help)] == []
+    assert [name for name in sorted(variables) if f"`{name}`" not in str(app.info.epilog)] == []
 
 
 def test_every_package_is_in_the_architecture():

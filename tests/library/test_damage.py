@@ -60,7 +60,7 @@ def test_damaged_library_is_found_when_it_is_opened(full: Path, pattern: str) ->
         if damaged == content:
             continue
         path.write_bytes(damaged)
-        with pytest.raises(CorruptData, match=r"restore|eqkin upgrade|add the sources"):
+        with pytest.raises(CorruptData, match=r"restore|eqkin index|add the sources"):
             _search(full)
         assert any(path.name in problem for problem in verify(full).problems)
     path.unlink()

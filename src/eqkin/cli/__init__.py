@@ -11,32 +11,41 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from eqkin.cli.console import run_app
+from eqkin.cli.options import flatten_options
 
-_COMMANDS = {  # name: module and function; a module is imported when one of its commands is needed
-    "add": "build.add",
-    "index": "build.index",
-    "upgrade": "build.upgrade",
-    "search": "search.search",
-    "show": "search.show",
-    "open": "search.open_equation",
-    "similar-papers": "search.similar_papers",
-    "rank": "search.rank",
-    "serve": "serve.serve",
-    "push": "build.push",
-    "stats": "library.stats",
-    "verify": "library.verify",
-    "export": "library.export",
-    "judgements": "library.judgements",
-    "convert": "convert.convert",
-    "demo": "serve.demo",
-    "pack": "library.pack",
-    "unpack": "library.unpack",
-    "watch": "library.watch",
-    "mcp": "library.mcp",
-    "train": "train.train",
-    "finetune": "train.finetune",
-    "evaluate": "evaluate.app",
+# The commands by group, each with its module and function; a module is imported when one of its commands is needed.
+_GROUPS = {
+    "Build": {
+        "demo": "serve.demo",
+        "add": "build.add",
+        "index": "build.index",
+        "watch": "build.watch",
+        "stats": "library.stats",
+        "verify": "library.verify",
+    },
+    "Find": {
+        "search": "search.search",
+        "similar-papers": "search.similar_papers",
+        "show": "search.show",
+        "open": "search.open_equation",
+    },
+    "Serve": {"serve": "serve.serve", "mcp": "serve.mcp"},
+    "Share": {
+        "export": "library.export",
+        "pack": "library.pack",
+        "unpack": "library.unpack",
+        "push": "library.push",
+    },
+    "Research": {
+        "convert": "convert.convert",
+        "rank": "search.rank",
+        "evaluate": "evaluate.app",
+        "train": "train.train",
+        "finetune": "train.finetune",
+    },
 }
+_COMMANDS = {name: place for group in _GROUPS.values() for name, place in group.items()}
+_TAKE_FORMULAS = ("search", "convert")
 _NEEDS_ARGUMENTS = ("add", "show", "open", "similar-papers", "push", "pack", "unpack", "watch")
 _SETTINGS = {"help_option_names": ["-h", "--help"]}
 
@@ -72,9 +81,9 @@ class _LazyCommands(Mapping[str, Any]):
         if name not in self._made:
             command = _import_command(name)
             if not isinstance(command, typer.Typer):
+                cls = _FormulaCommand if name in _TAKE_FORMULAS else None
                 single = typer.Typer(add_completion=False, rich_markup_mode="markdown", context_settings=_SETTINGS)
-                cls = _FormulaCommand if name in ("search", "convert") else None
-                single.command(name, cls=cls, no_args_is_help=name in _NEEDS_ARGUMENTS)(command)
+                single.command(name, cls=cls, no_args_is_help=name in _NEEDS_ARGUMENTS)(flatten_options(command))
                 command = single
             self._made[name] = typer.main.get_command(command)
             self._made[name].name = name
@@ -95,9 +104,14 @@ class _LazyGroup(TyperGroup):
         self.commands: Mapping[str, Any] = _LazyCommands()  # type: ignore[assignment]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        functions = ((name, _import_command(name)) for name in _COMMANDS)
-        texts = {name: f.info.help if isinstance(f, typer.Typer) else getdoc(f) for name, f in functions}
-        self.commands = {name: TyperCommand(name, help=text) for name, text in texts.items()}  # without their options
+        shown = {}
+        for group, places in _GROUPS.items():
+            for name in places:
+                command = _import_command(name)
+                text = command.info.help if isinstance(command, typer.Typer) else getdoc(command)
+                # without its options, which would take long to make
+                shown[name] = TyperCommand(name, help=text, rich_help_panel=group)
+        self.commands = shown
         super().format_help(ctx, formatter)
 
 
@@ -110,20 +124,27 @@ app = typer.Typer(
     context_settings=_SETTINGS,
     help="""eqkin is a search engine for equations: it finds related equations, and the papers that contain them.
 
-Start with `eqkin demo`, or `eqkin add` a folder of your own papers.
-
-Exit codes: 0 done, 1 nothing found (`search`, `similar-papers`) or something is wrong (`verify`, `convert`), 2 wrong
-usage, 3 bad input, 4 limit reached, 5 damaged data, 6 library busy, 7 disk full or read-only, 8 training failed,
-9 a server does not answer, 130 interrupted (`serve`, by SIGTERM: 143).
+Start with `eqkin demo`, or `eqkin add` a folder of your own papers.""",
+    epilog="""Exit codes: 0 done, 1 nothing found (`search`, `similar-papers`) or something is wrong (`verify`,
+`convert`), 2 wrong usage, 3 bad input, 4 limit reached, 5 damaged data, 6 library busy, 7 disk full or read-only,
+8 training failed, 9 a server does not answer, 130 interrupted (`serve`, by SIGTERM: 143).
 
 Environment variables:
 
 - `EQKIN_LIBRARY`: folder of the library, instead of `~/.local/share/eqkin/library`
+
 - `EQKIN_CACHE`: folder for downloads and look-up tables, instead of the user's cache folder
+
 - `EQKIN_TOKEN`: the token that clients of `eqkin serve` must know, instead of `--token`
+
+- `EQKIN_SERVER`: settings of a server process, which `eqkin serve` sets
+
 - `EQKIN_MILVUS`: address of a Milvus server to search instead of a library; `MILVUS_TOKEN`: its `user:password`
+
 - `RAY_ADDRESS`: address of a Ray cluster for `--engine ray`
+
 - `EQKIN_ARXIV_API`, `EQKIN_ARXIV_EPRINT`: addresses of arXiv's metadata and sources, to use a mirror
+
 - `NO_SERVE`: `eqkin demo` stops before serving""",
 )
 

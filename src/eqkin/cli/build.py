@@ -1,4 +1,4 @@
-"""`eqkin add`, `eqkin index`, `eqkin push`: build a library, make it searchable, load it into Milvus."""
+"""`eqkin add`, `index` and `watch`: build a library, make it searchable, and keep it up to date."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ import typer
 
 import eqkin
 from eqkin.cli.console import count_noun, emit, print_problems, stop_politely, warn
-from eqkin.cli.options import DEFAULT_JOBS, AsJson, ExecutorName, ExecutorOption, Jobs, LibraryFolder, RayAddress
+from eqkin.cli.options import AsJson, LibraryFolder, Workers
 from eqkin.cli.progress import ProgressDisplay
-from eqkin.cluster import open_executor
 from eqkin.errors import BadInput, CorruptData, LibraryBusy, strip_control_chars
 
 if TYPE_CHECKING:
-    from eqkin.cluster.milvus.push import PushReport
     from eqkin.executor import Executor
     from eqkin.index.update import UpdateReport
     from eqkin.library.ingest import AddReport
@@ -43,9 +41,7 @@ def add(
         ),
     ],
     library: LibraryFolder,
-    jobs: Jobs = DEFAULT_JOBS,
-    engine: ExecutorOption = ExecutorName.processes,
-    ray_address: RayAddress = None,
+    workers: Workers,
     metadata: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="arXiv's public metadata snapshot (JSON lines), for bulk archives."),
@@ -78,18 +74,10 @@ def add(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    r"""Read papers into a library: new ones are added, changed ones replaced, unchanged ones skipped.
+    """Read papers into a library: new ones are added, changed ones replaced, unchanged ones skipped.
 
-    Reads LaTeX (files, folders, arXiv e-prints and bulk archives), Markdown, Quarto, R Markdown, Jupyter notebooks,
-    reStructuredText, Word, Org, Typst, LyX, PreTeXt, docstrings of an installed package, HTML with
-    MathML, and JSON lines. Stop it at any time: the same command continues where it stopped.
-
-    PDFs and references (BibTeX, RIS, CSL-JSON, Zotero) lead to LaTeX sources on arXiv, by their identifier or by title
-    and authors; `--fetch` gets these. Without it, nothing is sent anywhere, except for sources named `arxiv:ID`.
-
-    With `--engine ray`, a cluster parses and embeds; a task is a tar shard or some hundred papers. Its nodes need the
-    same version of eqkin and must see the same paths (a shared file system). The library is written here and is the
-    same as this machine alone would make. Workers and nodes may fail during the run.
+    Stop it at any time: the same command continues where it stopped. Nothing is sent anywhere without `--fetch`, except
+    for sources named `arxiv:ID`.
 
     **Examples**
 
@@ -97,65 +85,62 @@ def add(
 
         eqkin add arxiv:1706.03762 python:scipy
 
-        eqkin add arXiv_src_1706_001.tar --metadata arxiv-metadata-oai-snapshot.json -j 8
-
-        eqkin add /shared/arxiv --engine ray --ray-address head:6379
-
         eqkin add --fetch ~/papers library.bib zotero:
-
-        eqkin add --inline ~/notes
-
-        eqkin add --remove ~/papers/old
     """
+    from eqkin.sources.metadata import MetadataSnapshot
+    from eqkin.sources.readers import open_source
+
     if inline and displays_only:
         raise BadInput("--inline and --displays-only exclude each other")
     formulas = "inline" if inline else "displays" if displays_only else None
     if remove:
-        removed = _remove_papers(library, sources, jobs, index)
+        removed = _remove_papers(library, sources, workers, index)
         emit({"removed": removed}, as_json, lambda: typer.echo(f"{count_noun(removed, 'paper')} removed"))
         return
-    from eqkin.sources.metadata import MetadataSnapshot
-    from eqkin.sources.readers import open_source
-
-    for source in sources:  # a misspelt one is refused before a library is made
+    # a misspelt source is refused before a library is made
+    for source in sources:
         open_source(source)
     snapshot = MetadataSnapshot(metadata) if metadata else None
-    with stop_politely("what was read is kept, run the same command again to continue"):
-        with open_executor(engine, jobs, ray_address) as executor:
-            opened, start = eqkin.Library.open(library, create=True), time.monotonic()
-            report = _add_papers(opened, sources, executor, snapshot, bool(fetch), formulas)
-            missing = len(report.without_source)
-            question = f"{count_noun(missing, 'paper')} without a source here: fetch LaTeX from arXiv?"
-            if missing and fetch is None and not as_json and sys.stdin.isatty() and typer.confirm(question, err=True):
-                report = _add_papers(opened, sources, executor, snapshot, True, formulas)
-            seconds = time.monotonic() - start
-            nodes, progress = executor.nodes, executor.describe_progress()
-            indexed = _update_unless_busy(opened, executor) if index else None
-    summary: dict[str, Any] = {"papers": report.papers, "unchanged": report.unchanged, "failed": dict(report.failed)}
-    summary |= {
+    with (
+        stop_politely("what was read is kept, run the same command again to continue"),
+        workers.open_executor() as executor,
+        eqkin.Library.open(library, create=True) as opened,
+    ):
+        start = time.monotonic()
+        read = partial(_add_papers, opened, sources, executor, metadata=snapshot, formulas=formulas)
+        report = read(fetch=bool(fetch))
+        missing = len(report.without_source)
+        question = f"{count_noun(missing, 'paper')} without a source here: fetch LaTeX from arXiv?"
+        if missing and fetch is None and not as_json and sys.stdin.isatty() and typer.confirm(question, err=True):
+            report = read(fetch=True)
+        seconds = time.monotonic() - start
+        nodes = executor.nodes
+        indexed = _update_unless_busy(opened, executor) if index else None
+    summary: dict[str, Any] = {
+        "papers": report.papers,
+        "unchanged": report.unchanged,
+        "failed": dict(report.failed),
         "equations": dict(report.equations),
         "also": dict(report.more),
         "problems": report.problems,
         "skipped": dict(report.skipped),
         "without_source": report.without_source,
+        "seconds": round(seconds, 3),
     }
-    summary |= {"seconds": round(seconds, 3)}
     summary |= {"nodes": nodes} if nodes else {}
     summary |= {"index": asdict(indexed)} if indexed else {}
-    emit(summary, as_json, lambda: _print_added(report, seconds, progress, indexed))
+    emit(summary, as_json, lambda: _print_added(report, seconds, nodes, indexed))
     if report.problems and not report.papers and not report.unchanged:
         raise typer.Exit(3)
 
 
-def _remove_papers(folder: Path, sources: list[str], jobs: int, index: bool) -> int:
-    library = eqkin.Library.open(folder)
-    removed = library.remove(*sources)
-    if not removed:
-        raise BadInput(
-            f"{library.folder}: has no paper of {', '.join(sources)}; `eqkin export --no-mathml` shows the keys"
-        )
-    if index:
-        with open_executor(jobs=jobs) as executor:
+def _remove_papers(folder: Path, sources: list[str], workers: Workers, index: bool) -> int:
+    with eqkin.Library.open(folder) as library, workers.open_executor() as executor:
+        removed = library.remove(*sources)
+        if not removed:
+            names = ", ".join(sources)
+            raise BadInput(f"{folder}: has no paper of {names}; `eqkin export --no-mathml` shows the keys")
+        if index:
             _update_unless_busy(library, executor)
     return removed
 
@@ -164,25 +149,19 @@ def _add_papers(
     library: eqkin.Library,
     sources: list[str],
     executor: Executor,
+    *,
     metadata: MetadataSnapshot | None,
     fetch: bool,
     formulas: str | None,
 ) -> AddReport:
     start = time.monotonic()
-
-    def describe(report: AddReport) -> str:
-        equations = sum(report.equations.values())
-        rate = equations / max(time.monotonic() - start, 1e-9)
-        text = (
-            f"{report.papers + report.unchanged:,} papers ({sum(report.failed.values()):,} failed), "
-            f"{equations:,} equations ({report.equations['failed']:,} failed), {rate:,.0f}/s"
-        )
-        return "; ".join(filter(None, (text, executor.describe_progress())))
-
-    with ProgressDisplay(executor.describe_progress) as display:
+    with ProgressDisplay(executor.describe_progress() or "reading") as display:
 
         def show(report: AddReport) -> None:
-            display.text = partial(describe, report)
+            equations = sum(report.equations.values())
+            rate = equations / max(time.monotonic() - start, 1e-9)
+            papers = f"{report.papers + report.unchanged:,} papers ({sum(report.failed.values()):,} failed)"
+            display.text = f"{papers}, {equations:,} equations, {rate:,.0f}/s {executor.describe_progress()}".strip()
 
         return library.add(
             *sources, executor=executor, metadata=metadata, fetch=fetch, progress=show, formulas=formulas
@@ -197,7 +176,7 @@ def _update_unless_busy(library: eqkin.Library, executor: Executor) -> UpdateRep
         return None
 
 
-def _print_added(report: AddReport, seconds: float, cluster: str, indexed: UpdateReport | None) -> None:
+def _print_added(report: AddReport, seconds: float, nodes: int, indexed: UpdateReport | None) -> None:
     equations = report.equations
     found = sum(count for status, count in equations.items() if status != "diagram")
     failed = sum(report.failed.values())
@@ -210,25 +189,23 @@ def _print_added(report: AddReport, seconds: float, cluster: str, indexed: Updat
             f"{equations['failed']:,} failed, {equations['diagram']:,} diagrams not counted; "
             f"{found / seconds:,.0f} equations/s"
         )
-        more = [f"{count:,} {name}" for name, count in sorted(report.more.items(), reverse=True)]
-        if more:
-            typer.echo(f"also: {' and '.join(more)}".replace("inline", "inline formulas"))
-    if cluster:
-        typer.echo(f"read by a Ray cluster: {cluster}")
+        for name, count in sorted(report.more.items(), reverse=True):
+            typer.echo(f"also: {count:,} {name.replace('inline', 'inline formulas')}")
+    if nodes:
+        typer.echo(f"read by a Ray cluster of {count_noun(nodes, 'node')}")
     if not (report.papers or report.unchanged or report.failed):
         warn("nothing there that can be read")
     if indexed:
         typer.echo(describe_update(indexed))
     for reason, count in report.skipped.most_common():
-        kind, colon, why = reason.partition(":")
-        skipped = f"skipped: {count_noun(count, kind)}{colon}{why}" if colon else f"skipped: {count:,} x {reason}"
-        typer.echo(strip_control_chars(skipped))
+        typer.echo(strip_control_chars(f"skipped: {count:,} x {reason}"))
     print_problems(report.without_source, "no source", "--json lists all")
     print_problems(report.problems, "failed", "--json lists up to 200")
 
 
 def index(
     library: LibraryFolder,
+    workers: Workers,
     model: Annotated[
         str | None,
         typer.Option(
@@ -247,62 +224,42 @@ def index(
             show_default="numpy, in `--jobs` processes",
         ),
     ] = None,
-    jobs: Jobs = DEFAULT_JOBS,
-    engine: ExecutorOption = ExecutorName.processes,
-    ray_address: RayAddress = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a library searchable: index what is new, changed, damaged, or made by another model.
+    """Make a library searchable: index what is new, changed, damaged, or made by another model or converter.
 
     `eqkin add` does the same after it has read its sources. Stop it at any time: it continues where it stopped.
-
-    With `--model`, all equations are embedded with that network. The library keeps a copy of it and uses it from then
-    on whenever it is added to, searched, served or pushed.
 
     **Examples**
 
         eqkin index
 
-        eqkin index --rebuild --library my-papers
-
         eqkin index --model runs/mine/model
 
         eqkin index --device cuda
-
-        eqkin index --engine ray --ray-address auto
     """
-    with stop_politely("what was embedded is kept, `eqkin index` continues"):
-        with eqkin.Library.open(library) as opened, open_executor(engine, jobs, ray_address) as executor:
-            report = update_with_progress(opened, executor, rebuild=rebuild, model=model, device=device)
+    with (
+        stop_politely("what was embedded is kept, `eqkin index` continues"),
+        eqkin.Library.open(library) as opened,
+        workers.open_executor() as executor,
+    ):
+        reread = _reread_equations(opened, executor)
+        report = update_with_progress(opened, executor, rebuild=rebuild, model=model, device=device)
     sizes = get_index_sizes(library)
 
     def render() -> None:
+        if reread:
+            typer.echo(f"{count_noun(reread, 'paper')} read again, since the converter has changed")
         typer.echo(describe_update(report))
         typer.echo(f"on disk: {describe_sizes(sizes, report.vectors)}")
 
     emit(asdict(report) | {"bytes": sizes}, as_json, render)
 
 
-def upgrade(library: LibraryFolder, jobs: Jobs = DEFAULT_JOBS, as_json: AsJson = False) -> None:
-    """Bring a library of an older eqkin up to date; its sources are not needed.
-
-    Equations that another version of the converter read are converted again from the LaTeX in the library, as are
-    those whose trees are damaged. The index is updated. Stop it at any time: it continues where it stopped.
-
-    **Example**
-
-        eqkin upgrade --library my-papers
-    """
-    with stop_politely("what was converted is kept, `eqkin upgrade` continues"):
-        with eqkin.Library.open(library) as opened, open_executor(jobs=jobs) as executor:
-            with ProgressDisplay("converting: {done:,} of {total:,} papers") as display:
-                papers = opened.upgrade(executor=executor, progress=display.update)
-            report = update_with_progress(opened, executor)
-
-    def render() -> None:
-        typer.echo(f"{count_noun(papers, 'paper')} converted again; {describe_update(report)}")
-
-    emit({"converted": papers, "index": asdict(report)}, as_json, render)
+def _reread_equations(library: eqkin.Library, executor: Executor) -> int:
+    """Make trees again that another converter made; return of how many papers."""
+    with ProgressDisplay("reading again: {done:,} of {total:,} papers") as display:
+        return library.upgrade(executor=executor, progress=display.update)
 
 
 def update_with_progress(
@@ -337,15 +294,10 @@ def update_with_progress(
 
         encoder = Encoder(encoder.model, DeviceNetwork(encoder.model, choose_device(device)))
         threads = ThreadExecutor(DEVICE_THREADS)
-    started: dict[str, float] = {}
     with ProgressDisplay("looking for new equations") as display:
 
         def show(stage: str, done: int, total: int) -> None:
-            seconds = time.monotonic() - started.setdefault(stage, time.monotonic())
-            rate = f", {done / seconds:,.0f}/s" if seconds > 1 else ""
-            cluster = executor.describe_progress() if stage == "embedding" else ""
-            text = f"{_STAGE_NAMES[stage]}: {{done:,}} of {{total:,}}{rate}"
-            display.text = f"{text}; {cluster}" if cluster else text
+            display.text = f"{_STAGE_NAMES[stage]}: {done:,} of {total:,} {executor.describe_progress()}".strip()
             display.update(done, total)
 
         return update_index(library, encoder, show, rebuild=rebuild, executor=executor, threads=threads)
@@ -395,70 +347,33 @@ def describe_sizes(sizes: dict[str, int], equations: int) -> str:
     return f"{sum(sizes.values()) / 1e6:,.1f} MB; bytes per equation: {parts}"
 
 
-def push(
-    library: LibraryFolder,
-    milvus: Annotated[
-        str,
-        typer.Option(
-            metavar="URI",
-            envvar="EQKIN_MILVUS",
-            help="The server, as in `http://localhost:19530`; user and password in it, or in `$MILVUS_TOKEN`.",
-            show_default=False,
-        ),
+def watch(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR...", help="Folders whose documents are kept up to date.")
     ],
-    collection: Annotated[
-        str, typer.Option(metavar="NAME", help="The collection of the server; created if it does not exist.")
-    ] = "eqkin",
-    prune: Annotated[
-        bool, typer.Option("--prune", help="Delete papers from the collection that the library does not have.")
-    ] = False,
-    as_json: AsJson = False,
+    library: LibraryFolder,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How often to look for changes.")] = 5.0,
 ) -> None:
-    """Load a library into a Milvus server, from which `eqkin serve --milvus` serves it, on any number of machines.
+    """Keep a library up to date with folders: documents that appear or change are added, until Ctrl-C.
 
-    The library must be indexed (`eqkin add` does that, or `eqkin index`). Papers that are there already are skipped,
-    changed ones replaced; several libraries can go into one collection, one after the other. Stop it at any time: the
-    same command continues where it stopped. A collection holds vectors of one model. Only one process at a time can
-    push into it; others are refused.
+    **Example**
 
-    Works with Milvus 2.3 and newer. From 2.4 on, equations are also found by their structure and papers by parts of
-    authors' names; from 2.5 on, text can be searched.
-
-    **Examples**
-
-        eqkin push --milvus http://localhost:19530
-
-        eqkin push --milvus https://eqkin:secret@milvus.example.org:19530 --collection physics --library my-papers
-
-        eqkin add --remove ~/papers/old && eqkin push --milvus http://localhost:19530 --prune
+        eqkin watch ~/papers ~/notes
     """
-    from eqkin.cluster.milvus.push import push_library
-    from eqkin.index.manifest import load_encoder
+    from eqkin.sources.readers import walk_folder
 
-    with (
-        stop_politely("what was pushed stays, run the same command again to continue"),
-        eqkin.Library.open(library) as opened,
-        ProgressDisplay("connecting") as display,
-    ):
-
-        def show(report: PushReport) -> None:
-            rate = report.equations / max(report.seconds, 1e-9)
-            display.text = f"{{done:,}} of {{total:,}} papers ({report.unchanged:,} unchanged), "
-            display.text += f"{report.equations:,} equations, {rate:,.0f}/s"
-            display.update(report.papers + report.unchanged, report.total)
-
-        digest = load_encoder(opened.folder).digest
-        report = push_library(opened, milvus, digest, collection, prune=prune, progress=show)
-    emit(report, as_json, lambda: _print_pushed(report, collection))
-
-
-def _print_pushed(report: PushReport, collection: str) -> None:
-    rate = report.equations / max(report.seconds, 1e-9)
-    typer.echo(f"{report.papers:,} papers pushed, {report.unchanged:,} there already, {report.removed:,} dropped")
-    typer.echo(
-        f"{report.equations:,} equations pushed ({rate:,.0f}/s), {report.deleted:,} deleted; "
-        f"the collection {collection} has {report.collection:,}"
-    )
-    if report.missing:
-        warn(f"{report.missing:,} equations have no vector yet and cannot be found; run `eqkin index`, then this again")
-    print_problems(report.oversized, "too large for Milvus, shown only on its paper's page", "--json lists them")
+    seen: dict[Path, tuple[int, int]] = {}
+    while True:
+        found = {}
+        for folder in folders:
+            for path in walk_folder(folder.expanduser().resolve()):
+                info = path.stat()
+                found[path] = (info.st_mtime_ns, info.st_size)
+        if found != seen:
+            with eqkin.Library.open(library, create=True) as opened:
+                report = opened.add(*folders)
+                opened.open_engine()
+            if report.papers or report.failed:
+                typer.echo(f"{report.papers:,} added or changed, {report.failed.total():,} could not be read")
+            seen = found
+        time.sleep(seconds)

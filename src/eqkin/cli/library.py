@@ -1,23 +1,24 @@
-"""`eqkin stats`, `verify`, `export`, `judgements`: look into a library; `pack`, `unpack`, `mcp`, `watch`: share it."""
+"""`eqkin stats` and `verify`: look into a library; `export`, `pack`, `unpack` and `push`: share it."""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterable
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
 import eqkin
 from eqkin.cli.build import describe_sizes, get_index_sizes, get_unparsed_count
-from eqkin.cli.console import count_noun, emit, guard_output
-from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.cli.console import emit, guard_output, print_problems, stop_politely, warn
+from eqkin.cli.options import MILVUS_VARIABLE, AsJson, CollectionName, LibraryFolder
 from eqkin.cli.progress import ProgressDisplay
 from eqkin.errors import strip_control_chars
+
+if TYPE_CHECKING:
+    from eqkin.cluster.milvus.push import PushReport
 
 
 def stats(
@@ -179,45 +180,6 @@ def export(
                     sys.stdout.buffer.write(line)
 
 
-def judgements(
-    library: LibraryFolder,
-    as_json: AsJson = False,
-    delete: Annotated[
-        list[int], typer.Option(metavar="N", help="Delete the judgement with this number; repeatable.")
-    ] = [],  # noqa: B006
-    delete_all: Annotated[bool, typer.Option("--delete-all", help="Delete all judgements.")] = False,
-) -> None:
-    """List the judgements of results that users of the page have given, or delete some of them.
-
-    **Examples**
-
-        eqkin judgements --library my-papers
-
-        eqkin judgements --delete 17 --delete 18
-    """
-    from eqkin.library.judgements import LocalJudgements
-
-    with eqkin.Library.open(library, create=False) as opened:
-        stored = LocalJudgements(opened.folder)
-    if delete or delete_all:
-        deleted = stored.delete(None if delete_all else delete)
-        emit({"deleted": deleted}, as_json, lambda: typer.echo(f"{count_noun(deleted, 'judgement')} deleted"))
-        return
-    numbered = stored.list_numbered()
-
-    def render() -> None:
-        for number, judgement in numbered.items():
-            grade = "relevant" if judgement.relevant else "not relevant"
-            query = " ".join((judgement.latex or judgement.mathml, judgement.words)).strip()
-            line = (
-                f"{number}  {judgement.time}  {grade}  {judgement.equation}  {query}  {', '.join(judgement.keywords)}"
-            )
-            typer.echo(strip_control_chars(line.rstrip()))
-        typer.echo(count_noun(len(numbered), "judgement"))
-
-    emit([{"number": number, **asdict(judgement)} for number, judgement in numbered.items()], as_json, render)
-
-
 def _export_corpus(library: eqkin.Library, path: Path) -> None:
     from eqkin.learning.data import Corpus
 
@@ -265,52 +227,61 @@ def unpack(
     typer.echo(f"{library}: ready, `eqkin search --library {library}` searches it")
 
 
-def mcp(library: LibraryFolder) -> None:
-    """Serve a library to an assistant: a Model Context Protocol server on standard input and output.
-
-    Its tools search by formula, words or name, return an equation with its context, and find related papers of a draft.
-
-    **Example**
-
-        eqkin mcp --library my-papers
-
-    An assistant starts it by itself; its configuration looks like
-
-        {"mcpServers": {"eqkin": {"command": "eqkin", "args": ["mcp", "--library", "/home/me/papers"]}}}
-    """
-    from eqkin.web.mcp import create_server
-
-    with eqkin.Library.open(library) as opened:
-        create_server(opened).run("stdio")
-
-
-def watch(
-    folders: Annotated[
-        list[Path], typer.Argument(metavar="DIR...", help="Folders whose documents are kept up to date.")
-    ],
+def push(
     library: LibraryFolder,
-    seconds: Annotated[float, typer.Option(min=0.1, help="How often to look for changes.")] = 5.0,
+    milvus: Annotated[
+        str,
+        typer.Option(
+            metavar="URI",
+            envvar=MILVUS_VARIABLE,
+            help="The server, as in `http://localhost:19530`; user and password in it, or in `$MILVUS_TOKEN`.",
+            show_default=False,
+        ),
+    ],
+    collection: CollectionName = "eqkin",
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete papers from the collection that the library does not have.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Keep a library up to date with folders: documents that appear or change are added, until Ctrl-C.
+    """Load a library into a Milvus server, from which `eqkin serve --milvus` serves it on any number of machines.
 
-    **Example**
+    Papers that are there already are skipped, changed ones replaced. Stop it at any time: the same command continues
+    where it stopped.
 
-        eqkin watch ~/papers ~/notes
+    **Examples**
+
+        eqkin push --milvus http://localhost:19530
+
+        eqkin push --milvus https://eqkin:secret@milvus.example.org:19530 --collection physics --library my-papers
     """
-    from eqkin.sources.readers import walk_folder
+    from eqkin.cluster.milvus.push import push_library
+    from eqkin.index.manifest import load_encoder
 
-    seen: dict[str, tuple[int, int]] = {}
-    while True:
-        found = {}
-        for folder in folders:
-            for path in walk_folder(folder.expanduser().resolve()):
-                info = path.stat()
-                found[str(path)] = (info.st_mtime_ns, info.st_size)
-        if found != seen:
-            with eqkin.Library.open(library, create=True) as opened:
-                report = opened.add(*folders)
-                opened.open_engine()
-            if report.papers or report.failed:
-                typer.echo(f"{report.papers:,} added or changed, {report.failed.total():,} could not be read")
-            seen = found
-        time.sleep(seconds)
+    with (
+        stop_politely("what was pushed stays, run the same command again to continue"),
+        eqkin.Library.open(library) as opened,
+        ProgressDisplay("connecting") as display,
+    ):
+
+        def show(report: PushReport) -> None:
+            rate = report.equations / max(report.seconds, 1e-9)
+            display.text = f"{{done:,}} of {{total:,}} papers ({report.unchanged:,} unchanged), "
+            display.text += f"{report.equations:,} equations, {rate:,.0f}/s"
+            display.update(report.papers + report.unchanged, report.total)
+
+        digest = load_encoder(opened.folder).digest
+        report = push_library(opened, milvus, digest, collection, prune=prune, progress=show)
+    emit(report, as_json, lambda: _print_pushed(report, collection))
+
+
+def _print_pushed(report: PushReport, collection: str) -> None:
+    rate = report.equations / max(report.seconds, 1e-9)
+    typer.echo(f"{report.papers:,} papers pushed, {report.unchanged:,} there already, {report.removed:,} dropped")
+    typer.echo(
+        f"{report.equations:,} equations pushed ({rate:,.0f}/s), {report.deleted:,} deleted; "
+        f"the collection {collection} has {report.collection:,}"
+    )
+    if report.missing:
+        warn(f"{report.missing:,} equations have no vector yet and cannot be found; run `eqkin index`, then this again")
+    print_problems(report.oversized, "too large for Milvus, shown only on its paper's page", "--json lists them")

@@ -44,23 +44,19 @@ def format_results(results: Results, form: str, topic: str = "1", *, header: boo
     return "".join(f"{topic} Q0 {name} {rank} {score:.6f} eqkin\n" for rank, (name, score) in ranked)
 
 
-def print_results(
-    results: Results, *, latex: bool, titled: bool, filtered: bool = False, prose: bool = False, weak: bool = False
-) -> None:
+def print_results(results: Results, *, latex: bool, titled: bool, prose: bool = False, weak: bool = False) -> None:
     """Print results in bands: formula, then name, paper and section.
 
     Args:
         results: What was found.
         latex: Show formulas in LaTeX rather than Unicode.
         titled: Print the query first.
-        filtered: The search had filters, which an empty list mentions.
         prose: Show the text around each equation.
         weak: Show weak hits rather than their number.
     """
     if titled:
         asked = strip_control_chars(describe_query(results))
-        nothing = f"nothing found for {asked}" + (" with these filters" if filtered else "")
-        typer.secho(f"\n{asked}" if results.hits else nothing, bold=True)
+        typer.secho(f"\n{asked}" if results.hits else f"nothing found for {asked}", bold=True)
     if results.lacks_form:
         warn("no formula of this form was found; these are the nearest")
     _print_counts(results)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eqkin.cli.console import count_noun, emit, warn
-from eqkin.cli.options import AsJson, Collection, Latex, LibraryFolder, Milvus, Model, open_engine
+from eqkin.cli.options import AsJson, Latex, SearchedCollection
 from eqkin.errors import BadInput, EqkinError, LimitReached, strip_control_chars
 
 if TYPE_CHECKING:
     from eqkin.search.engine import SearchEngine
     from eqkin.search.reader import ReadQuery
-    from eqkin.search.results import EquationRecord, Results
+    from eqkin.search.results import EquationRecord, Filters, Results, SearchOptions
 
 _MAX_SUGGESTED_FIELDS = 12  # shown if none is similar to the one asked for
 _FILE_NAME = re.compile(r"[^\\${}^\n]+\.[A-Za-z]+")
@@ -29,9 +31,140 @@ EquationId = Annotated[
 ]
 
 
+@dataclass(kw_only=True)
+class QueryOptions:
+    """Options of a search, whether by a query or by an equation of the library."""
+
+    reading: Annotated[
+        str,
+        typer.Option(
+            "--as",
+            metavar="words|formula",
+            help="How to read the query.",
+            show_default="as it looks",
+            rich_help_panel="Query",
+        ),
+    ] = "auto"
+    text: Annotated[
+        str,
+        typer.Option(
+            "--text",
+            "-t",
+            metavar="WORDS",
+            help="Words to find in the text around the equation.",
+            rich_help_panel="Query",
+        ),
+    ] = ""
+    field: Annotated[
+        list[str], typer.Option(help="Subject area; repeatable, one must match.", rich_help_panel="Filters")
+    ] = dataclasses.field(default_factory=list)
+    year: Annotated[
+        str,
+        typer.Option(
+            metavar="YEARS",
+            help="Years of publication: 1995, 1990-2005, 1990- or -2005.",
+            rich_help_panel="Filters",
+        ),
+    ] = ""
+    lang: Annotated[
+        list[str],
+        typer.Option(help="Language, as in `en`; repeatable, one must match.", rich_help_panel="Filters"),
+    ] = dataclasses.field(default_factory=list)
+    author: Annotated[
+        list[str],
+        typer.Option(help="Part of an author's name; repeatable, all must match.", rich_help_panel="Filters"),
+    ] = dataclasses.field(default_factory=list)
+    paper: Annotated[
+        list[str],
+        typer.Option(metavar="KEY", help="Search only this paper; repeatable.", rich_help_panel="Filters"),
+    ] = dataclasses.field(default_factory=list)
+    k: Annotated[int, typer.Option("-k", min=1, help="Maximum number of hits.", rich_help_panel="Output")] = 10
+    offset: Annotated[
+        int, typer.Option(min=0, help="Hits to skip: the next page of the same list.", rich_help_panel="Output")
+    ] = 0
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Show which parts of a hit match the query.", rich_help_panel="Output"),
+    ] = False
+    counts: Annotated[
+        bool,
+        typer.Option("--counts", help="Count equations of the same form by field.", rich_help_panel="Output"),
+    ] = False
+    every: Annotated[
+        bool,
+        typer.Option("--all", help="Show duplicates, and any number of hits per paper.", rich_help_panel="Output"),
+    ] = False
+
+    @property
+    def filters(self) -> Filters:
+        """The conditions that hits must meet."""
+        from eqkin.search.results import Filters
+
+        first_year, last_year = _parse_years(self.year)
+        return Filters(
+            fields=tuple(self.field),
+            first_year=first_year,
+            last_year=last_year,
+            authors=tuple(self.author),
+            papers=tuple(self.paper),
+            languages=tuple(self.lang),
+        )
+
+    def to_search_options(self) -> SearchOptions:
+        """Return the options as the engine takes them."""
+        from eqkin.search.results import SearchOptions
+
+        return SearchOptions(
+            k=self.k,
+            offset=self.offset,
+            text=self.text,
+            filters=self.filters,
+            group=not self.every,
+            fold=not self.every,
+            explain=self.explain,
+            facets=self.counts,
+            reading=self.reading,
+        )
+
+
+@dataclass(kw_only=True)
+class ListForm:
+    """Options that say how hits are printed."""
+
+    prose: Annotated[bool, typer.Option("--prose", help="Show the text around each hit.", rich_help_panel="Output")] = (
+        False
+    )
+    weak: Annotated[bool, typer.Option("--weak", help="Show weak hits, too.", rich_help_panel="Output")] = False
+    latex: Annotated[
+        bool,
+        typer.Option("--latex/--unicode", help="Show formulas in LaTeX or in Unicode.", rich_help_panel="Output"),
+    ] = False
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.", rich_help_panel="Output")] = False
+    bibtex: Annotated[
+        bool, typer.Option("--bibtex", help="Print the papers of the hits as BibTeX.", rich_help_panel="Output")
+    ] = False
+    trec: Annotated[
+        bool,
+        typer.Option(
+            "--trec", help="Print a TREC run; with `-`, lines may be id, tab, query.", rich_help_panel="Output"
+        ),
+    ] = False
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print JSON for programs instead of text for people.", rich_help_panel="Output"),
+    ] = False
+
+    @property
+    def file_format(self) -> str:
+        """The format for other programs, "" for people; raises a usage error if several are asked for."""
+        formats = {"csv": self.csv, "bibtex": self.bibtex, "trec": self.trec, "json": self.as_json}
+        chosen = [name for name, is_chosen in formats.items() if is_chosen]
+        if len(chosen) > 1:
+            raise typer.BadParameter("choose one of --csv, --bibtex, --trec and --json")
+        return chosen[0] if chosen else ""
+
+
 def search(
-    context: typer.Context,
-    library: LibraryFolder,
     query: Annotated[
         str,
         typer.Argument(
@@ -41,135 +174,74 @@ def search(
             show_default=False,
         ),
     ] = "",
-    reading: Annotated[
-        str, typer.Option("--as", metavar="words|formula", help="How to read the query.", show_default="as it looks")
-    ] = "auto",
     like: Annotated[
-        str, typer.Option(metavar="ID", help="Find what is related to this equation of the library instead.")
+        str,
+        typer.Option(
+            metavar="ID",
+            help="Find what is related to this equation of the library instead.",
+            rich_help_panel="Query",
+        ),
     ] = "",
-    k: Annotated[int, typer.Option("-k", min=1, help="Maximum number of hits.")] = 10,
-    offset: Annotated[int, typer.Option(min=0, help="Hits to skip: the next page of the same list.")] = 0,
-    text: Annotated[
-        str, typer.Option("--text", "-t", metavar="WORDS", help="Words to find in the text around the equation.")
-    ] = "",
-    field: Annotated[list[str] | None, typer.Option(help="Subject area; repeatable, one must match.")] = None,
-    year: Annotated[
-        str, typer.Option(metavar="YEARS", help="Years of publication: 1995, 1990-2005, 1990- or -2005.")
-    ] = "",
-    lang: Annotated[list[str] | None, typer.Option(help="Language, as in `en`; repeatable, one must match.")] = None,
-    author: Annotated[
-        list[str] | None, typer.Option(help="Part of an author's name; repeatable, all must match.")
-    ] = None,
-    paper: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Search only this paper; repeatable.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Show which parts of a hit match the query.")] = False,
-    prose: Annotated[bool, typer.Option("--prose", help="Show the text around each hit.")] = False,
-    weak: Annotated[bool, typer.Option("--weak", help="Show weak hits, too.")] = False,
-    counts: Annotated[bool, typer.Option("--counts", help="Count equations of the same form by field.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Show duplicates, and any number of hits per paper.")] = False,
-    latex: Latex = False,
-    milvus: Milvus = "",
-    collection: Collection = "eqkin",
-    model: Model = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
-    as_bibtex: Annotated[bool, typer.Option("--bibtex", help="Print the papers of the hits as BibTeX.")] = False,
-    as_trec: Annotated[
-        bool, typer.Option("--trec", help="Print a TREC run; with `-`, lines may be id, tab, query.")
-    ] = False,
-    as_json: AsJson = False,
+    *,
+    options: QueryOptions,
+    form: ListForm,
+    searched: SearchedCollection,
 ) -> None:
     r"""Find equations related to a formula, and the papers that contain them.
 
-    Hits come in bands that say how they are related to the query: the same, in other letters, written in another way,
-    containing it, a part of it, similar. Weak ones are folded away: `--weak` shows them.
-
-    A wildcard, `?x` (one letter) or `\qvar{name}`, matches a whole operand; the same wildcard always matches the same,
-    `?` alone may match something else each time.
-
-    A query is what you would type: LaTeX, MathML, Unicode (`iħ ∂ψ/∂t = Hψ`), ASCII math (`1/sqrt(1-v^2/c^2)`), a name
-    (`Bayes' theorem`), words, or words and a formula, which then counts for three quarters. How it was read is said on
-    standard error if that is not obvious. With `-`, an unreadable line is reported there and skipped; JSON is one line
-    per query.
-
-    Exit codes: 0 found, 1 nothing found, 2 wrong usage, 3 unreadable query or no index yet (`eqkin index`), 4 limit
-    reached, 5 damaged library.
+    A wildcard, `?x` or `\qvar{name}`, matches a whole operand.
 
     **Examples**
 
         eqkin search 'P(s|d) = \frac{P(d|s) P(s)}{P(d)}'
 
-        eqkin search "law of total probability"
-
-        eqkin search 'Ising model -J sum s_i s_j'
-
-        eqkin search '\sum_{i<j} J_{ij} s_i s_j' --text 'neural network' --year 1980-1995 --explain
-
-        eqkin search '\frac{?a}{?a + ?b}' --field ml --field statistics --counts
+        eqkin search '\frac{?a}{?a + ?b}' --text 'neural network' --year 1980-1995 --explain
 
         eqkin search --like 'atlas:probability#bayes' --prose
-
-        eqkin search '-\frac{\partial H}{\partial q}' -k 10 --offset 10
-
-        eqkin search --text 'harmonic oscillator' --bibtex > papers.bib
-
-        eqkin search - --trec < topics.tsv > run.txt
-
-        eqkin search 'E = mc^2' --milvus http://localhost:19530
     """
-    from eqkin.search.exports import SearchAnswer
-    from eqkin.search.results import Filters
-
-    forms = [form for form, chosen in (("csv", as_csv), ("bibtex", as_bibtex), ("trec", as_trec)) if chosen]
-    _check_choice(forms + ["json"] * as_json, query, text, like)
-    first, last = _parse_years(year)
-    filters = Filters(
-        tuple(field or ()), first, last, tuple(author or ()), tuple(paper or ()), languages=tuple(lang or ())
-    )
-    options: dict[str, Any] = {"k": k, "offset": offset, "text": text, "filters": filters, "reading": reading}
-    options |= {"group": not every, "fold": not every, "explain": explain, "facets": counts}
-    is_batch = query == "-"
-    found, hits, missing, problems = 0, 0, 0, list[EqkinError]()
-
-    def render(results: Results, topic: str) -> None:
-        from eqkin.cli.output import format_results, print_results
-
-        if forms:
-            typer.echo(format_results(results, forms[0], topic, header=found == 1), nl=False)
-            return
-        if results.query is not None and not is_batch:
-            _explain_reading(results.query)
-        titled, filtered = is_batch or not results.hits, filters != Filters()
-        print_results(results, latex=latex, titled=titled, filtered=filtered, prose=prose, weak=weak)
-
-    with open_engine(context, library, milvus, collection, model) as engine:
-        for topic, line in _iter_topics(as_trec) if is_batch else [("1", _read_formula(query))]:
+    if not (query.strip() or options.text.strip() or like):
+        raise typer.BadParameter("give a query, --text WORDS, or both; or --like ID")
+    if query.strip() and like:
+        raise typer.BadParameter("give a query or --like ID, not both")
+    file_format = form.file_format
+    search_options = options.to_search_options()
+    problems: list[EqkinError] = []
+    answers = hits = 0
+    with searched.open_engine() as engine:
+        for topic, line in _iter_topics(form.trec) if query == "-" else [("1", _read_formula(query))]:
             try:
-                results = engine.find_similar(like, **options) if like else engine.search(line, **options)
+                results = engine.find_similar(like, search_options) if like else engine.search(line, search_options)
             except (BadInput, LimitReached) as error:
-                if not is_batch:
+                if query != "-":
                     raise
                 problems.append(error)
                 typer.secho(f"eqkin: {line[:200]!r}: {error}", err=True, fg="red")
                 continue
-            found, hits, missing = found + 1, hits + len(results.hits), results.missing
-            answer = SearchAnswer.from_results(results) if as_json else None
-            emit(answer, as_json, lambda results=results, topic=topic: render(results, topic))  # type: ignore[misc]
+            _print_answer(results, form, file_format, topic=topic, is_first=not answers, is_batch=query == "-")
+            answers += 1
+            hits += len(results.hits)
         if not hits:
-            _suggest_fields(field or [], engine)
-        if found and not missing and not getattr(engine.backend, "complete", True):
-            warn("the structure of some equations is not indexed yet, so less is found; run `eqkin index`")
+            _suggest_fields(options.field, engine)
     if problems:
         raise typer.Exit(4 if all(isinstance(problem, LimitReached) for problem in problems) else 3)
     raise typer.Exit(0 if hits else 1)
 
 
-def _check_choice(forms: list[str], query: str, text: str, like: str) -> None:
-    """Raise a usage error if options contradict each other, or nothing is searched for."""
-    if len(forms) > 1:
-        raise typer.BadParameter("choose one of --csv, --bibtex, --trec and --json")
-    if not (query.strip() or text.strip() or like):
-        raise typer.BadParameter("give a query, --text WORDS, or both; or --like ID")
-    if query.strip() and like:
-        raise typer.BadParameter("give a query or --like ID, not both")
+def _print_answer(
+    results: Results, form: ListForm, file_format: str, *, topic: str, is_first: bool, is_batch: bool
+) -> None:
+    from eqkin.cli.output import format_results, print_results
+    from eqkin.search.exports import SearchAnswer
+
+    def render() -> None:
+        if file_format:
+            typer.echo(format_results(results, file_format, topic, header=is_first), nl=False)
+            return
+        if results.query is not None and not is_batch:
+            _explain_reading(results.query)
+        print_results(results, latex=form.latex, titled=is_batch or not results.hits, prose=form.prose, weak=form.weak)
+
+    emit(SearchAnswer.from_results(results) if form.as_json else None, form.as_json, render)
 
 
 def _explain_reading(query: ReadQuery) -> None:
@@ -225,17 +297,11 @@ def _iter_topics(named: bool) -> Iterator[tuple[str, str]]:
 
 
 def show(
-    context: typer.Context,
+    searched: SearchedCollection,
     equation: EquationId,
-    library: LibraryFolder,
-    milvus: Milvus = "",
-    collection: Collection = "eqkin",
-    model: Model = None,
     as_json: AsJson = False,
 ) -> None:
     """Show one equation: its formula, LaTeX, name, number, paper, the text around it, and how many are of its form.
-
-    Exit codes: 0 shown, 3 there is no such equation.
 
     **Example**
 
@@ -243,7 +309,7 @@ def show(
     """
     from eqkin.cli.output import format_context, format_formula, format_place
 
-    with open_engine(context, library, milvus, collection, model) as engine:
+    with searched.open_engine() as engine:
         record = engine.get_equation(equation)
         name = engine.get_name(record)
         kin = engine.find_similar(equation, k=1, facets=True) if record.tree >= 0 else None
@@ -265,21 +331,15 @@ def show(
 
 
 def open_equation(
-    context: typer.Context,
+    searched: SearchedCollection,
     equation: EquationId,
-    library: LibraryFolder,
     page: Annotated[
         str,
         typer.Option(metavar="URL", help="Open it on the page of this server instead, as in http://127.0.0.1:8017."),
     ] = "",
     only_print: Annotated[bool, typer.Option("--print", help="Print the address instead of opening it.")] = False,
-    milvus: Milvus = "",
-    collection: Collection = "eqkin",
-    model: Model = None,
 ) -> None:
     """Open the paper of an equation where it comes from: at arXiv, by its DOI, or its file.
-
-    Exit codes: 0 opened, 3 there is no such equation, or its source cannot be opened.
 
     **Examples**
 
@@ -287,7 +347,7 @@ def open_equation(
 
         eqkin open atlas:probability#bayes --page http://127.0.0.1:8017
     """
-    with open_engine(context, library, milvus, collection, model) as engine:
+    with searched.open_engine() as engine:
         record = engine.get_equation(equation)
     address = find_address(record)
     if page:
@@ -311,7 +371,7 @@ def find_address(equation: EquationRecord) -> str:
 
 
 def similar_papers(
-    context: typer.Context,
+    searched: SearchedCollection,
     paper: Annotated[
         str,
         typer.Argument(
@@ -319,12 +379,8 @@ def similar_papers(
             help="A paper of the library, by its key or the id of an equation, or anything `eqkin add` can read.",
         ),
     ],
-    library: LibraryFolder,
     k: Annotated[int, typer.Option("-k", min=1, help="Maximum number of papers.")] = 10,
     latex: Latex = False,
-    milvus: Milvus = "",
-    collection: Collection = "eqkin",
-    model: Model = None,
     as_json: AsJson = False,
 ) -> None:
     """Find papers related by their mathematics to a paper of the library or to a draft, which is not added.
@@ -332,15 +388,13 @@ def similar_papers(
     Each equation searches for related ones; an equation that resembles hundreds of others counts little. The pairs of
     equations that relate two papers most are shown.
 
-    Exit codes: 0 found, 1 nothing found, 2 wrong usage, 3 no such paper, or nothing in it can be read.
-
     **Examples**
 
         eqkin similar-papers draft.tex
 
         eqkin similar-papers arxiv:1706.03762 -k 5 --json
     """
-    with open_engine(context, library, milvus, collection, model) as engine:
+    with searched.open_engine() as engine:
         key = next((key for key in (paper, paper.rpartition("#")[0]) if key and engine.has_paper(key)), "")
         if not key and not Path(paper).exists() and not paper.startswith(("arxiv:", "python:")):
             raise BadInput(f"{paper}: neither the key of a paper of the library, nor the id of an equation, nor a file")
@@ -373,8 +427,6 @@ def rank(
     """Rank all formulas of a collection for each topic, as a TREC run: topic Q0 formula rank score tag.
 
     An unreadable formula is reported on standard error and ranked last (score -1).
-
-    Exit codes: 0 written, 2 wrong usage, 3 unreadable file.
 
     **Example**
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from eqkin.library.writer import LibraryWriter
 
 
-TREES_REMEDY = "`eqkin upgrade` makes its trees again from the LaTeX in the library"
+TREES_REMEDY = "`eqkin index` makes its trees again from the LaTeX in the library"
 
 
 @dataclass(frozen=True)
@@ -205,7 +205,7 @@ class LibraryFiles:
             raise CorruptData(
                 f"{self.folder}: its trees were made by {theirs.name} {theirs.version}, "
                 f"this eqkin has {mine.name} {mine.version}; "
-                "trees of two converters are never mixed: run `eqkin upgrade`, which makes them again"
+                "trees of two converters are never mixed: run `eqkin index`, which makes them again"
             )
 
     @contextmanager

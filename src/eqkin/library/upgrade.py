@@ -149,4 +149,4 @@ def convert_again(task: StoredPaper) -> ParsedPaper:
 
 def _fail_task(task: StoredPaper, reason: str, message: str) -> NoReturn:
     key = task.parsed.key
-    raise LimitReached(f"{key}: could not be converted ({reason}: {message}); `eqkin upgrade` continues there")
+    raise LimitReached(f"{key}: could not be converted ({reason}: {message}); `eqkin index` continues there")

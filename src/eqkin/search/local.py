@@ -436,7 +436,7 @@ class LocalBackend:
         with self._connect() as library:
             theirs, mine = library.manifest.converter, get_converter_identity()
             if theirs != mine and self._view is None:
-                message = "%s: its equations were read by %s %s, queries are by %s; run `eqkin upgrade`"
+                message = "%s: its equations were read by %s %s, queries are by %s; run `eqkin index`"
                 _LOG.warning(message, self.folder, theirs.name, theirs.version, mine.version)
             self._view = IndexView(_open_index(library, self.model), signature)
 
