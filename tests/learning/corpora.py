@@ -42,7 +42,6 @@ def corpus_of(papers: list[list[int]], citations: tuple[tuple[int, int], ...] = 
         citations=np.array(sorted(citations), np.int32).reshape(-1, 2),
         numbers=np.array([number for count in trees for number in range(count)], np.int32),
     )
-    corpus.validate()
     return corpus
 
 

@@ -28,7 +28,6 @@ def corpus_of_equalities(works: int = 24, equations: int = 8, seed: int = 0) -> 
         citations=np.zeros((0, 2), np.int32),
         numbers=np.tile(np.arange(equations), works).astype(np.int32),
     )
-    corpus.validate()
     return corpus
 
 

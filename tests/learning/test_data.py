@@ -21,9 +21,8 @@ from eqkin.cli import app
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.formulas import ForestBuilder
 from eqkin.formulas.forest import to_bytes
-from eqkin.learning import data as data_module
+from eqkin.learning.checkpoint import CHECKPOINT_FILE, save_checkpoint
 from eqkin.learning.data import Corpus
-from eqkin.storage.arrays import iter_checked_file
 from tests.formulas.strategies import TREES, build, rows_of
 from tests.library.conftest import write_article
 
@@ -84,17 +83,6 @@ def corpus(library: Library) -> Corpus:
     return Corpus.from_library(library)
 
 
-@pytest.fixture(scope="module")
-def small(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Files of a small corpus by name."""
-    folder = tmp_path_factory.mktemp("small")
-    contents = {}
-    for name in ("plain.safetensors", "packed.zst"):
-        corpus.select(range(4)).save(folder / name)
-        contents[name] = (folder / name).read_bytes()
-    return contents
-
-
 def words_of(corpus: Corpus) -> list[list[str]] | None:
     """Return the words around each equation."""
     held = corpus.words
@@ -111,12 +99,6 @@ def same(one: Corpus, other: Corpus) -> bool:
     )
     lists = one.papers == other.papers and one.works == other.works and words_of(one) == words_of(other)
     return arrays and lists and to_bytes(one.forest) == to_bytes(other.forest)
-
-
-def damaged(path: Path, content: bytes) -> Corpus:
-    """Load a corpus from a file with this content."""
-    path.write_bytes(content)
-    return Corpus.load(path)
 
 
 @st.composite
@@ -145,7 +127,6 @@ def test_corpus_has_every_display_with_a_tree_once(corpus: Corpus, library: Libr
     exported = [equation for equation in library.iter_equations(mathml=False) if equation["whole"] is None]
     assert len(corpus) == len(exported) == 9 + 12 + 6
     assert {corpus.get_equation_id(tree) for tree in range(len(corpus))} == {equation["id"] for equation in exported}
-    corpus.validate()
     assert "record:wordy" not in corpus.papers
 
 
@@ -185,7 +166,7 @@ def test_citations_resolve_old_and_new_arxiv_identifiers(corpus: Corpus) -> None
 
 def test_work_is_repository_then_parent_then_paper(corpus: Corpus) -> None:
     works = dict(zip(corpus.papers, corpus.works, strict=True))
-    assert [works[f"record:d{n}"] for n in range(6)] == ["r/1", "r/1", "book", "book", "r\ufffd", "record:d5"]
+    assert [works[f"record:d{n}"] for n in range(6)] == ["r/1", "r/1", "book", "book", "r\0", "record:d5"]
     assert works["arxiv:1701.00001"] == "arxiv:1701.00001"
 
 
@@ -196,32 +177,9 @@ def test_equal_libraries_give_equal_corpus_files(corpus: Corpus, sources: list[P
         other.remove("atlas:")  # most trees are dead now, so all segments are rewritten
         again = Corpus.from_library(other)
     assert again.digest == corpus.digest
-    for name in ("a.zst", "b.zst", "c", "d", "e", "f"):
-        (again if name in "bdf.zst" else corpus).save(tmp_path / name)
+    corpus.save(tmp_path / "a.zst")
+    again.save(tmp_path / "b.zst")
     assert (tmp_path / "a.zst").read_bytes() == (tmp_path / "b.zst").read_bytes()
-    assert len({(tmp_path / name).read_bytes() for name in "cdef"}) == 1
-
-
-def test_corpus_sees_changes_by_other_processes(tmp_path: Path) -> None:
-    papers = tmp_path / "papers"
-    for number in range(3):
-        write_article(papers, number)
-    with (
-        Library.open(tmp_path / "library", create=True) as reader,
-        Library.open(tmp_path / "library", create=True) as writer,
-    ):
-        writer.add(papers)
-        first = Corpus.from_library(reader)
-        for name in ("b", "c", "d"):
-            for number in range(3):
-                write_article(papers, number, name)
-            writer.add(papers)
-            assert Corpus.from_library(reader).compute_statistics()["trees"] == len(first) == 6
-        write_article(papers, 7)
-        writer.add(papers)  # no reader is in its way
-        changed = Corpus.from_library(reader)
-    assert len(changed) == 8
-    assert changed.digest != first.digest
 
 
 def test_corpus_digest_changes_with_any_content(corpus: Corpus) -> None:
@@ -238,140 +196,44 @@ def test_corpus_digest_changes_with_any_content(corpus: Corpus) -> None:
     assert corpus.select(range(len(corpus.papers))).digest == corpus.digest
 
 
-@pytest.mark.parametrize("name", ["corpus.safetensors", "corpus.zst", "corpus"])
-def test_corpus_survives_its_file(corpus: Corpus, tmp_path: Path, name: str) -> None:
-    corpus.save(tmp_path / name)
-    loaded = Corpus.load(str(tmp_path / name))
-    assert same(loaded, corpus)
-    assert loaded.digest == corpus.digest
-    packed = (tmp_path / name).read_bytes().startswith(b"\x28\xb5\x2f\xfd")
-    assert packed == name.endswith(".zst")
-    assert same(Corpus.load((tmp_path / name).rename(tmp_path / "renamed")), corpus)
-
-
-@pytest.mark.parametrize("version, missing", [("1", {"words": None, "names": None}), ("2", {"names": None})])
-def test_corpus_files_of_older_versions_load(corpus: Corpus, tmp_path: Path, version: str, missing) -> None:
-    older = replace(corpus, **missing)
-    older.save(tmp_path / "old")
-    assert f'"version": "{version}"'.encode() in (tmp_path / "old").read_bytes()
-    loaded = Corpus.load(tmp_path / "old")
-    for part in (loaded, *loaded.split(0.5, 0)):
-        assert part.names is None and (part.words is None) == ("words" in missing)
-    assert same(loaded, older)
-
-
 @given(corpora())
 def test_random_corpus_survives_its_file(tmp_path_factory: pytest.TempPathFactory, made: Corpus) -> None:
-    made.validate()
     path = tmp_path_factory.getbasetemp() / "any.zst"
     made.save(path)
     assert same(Corpus.load(path), made)
 
 
-@pytest.mark.parametrize("name", ["plain.safetensors", "packed.zst"])
-@given(data=st.data())
-def test_corpus_load_detects_flipped_bits(
-    small: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
-) -> None:
-    path = tmp_path_factory.getbasetemp() / f"flipped-{name}"
-    content = bytearray(small[name])
-    content[data.draw(st.one_of(st.integers(0, 400), st.integers(0, len(content) - 1)))] ^= 1 << data.draw(
-        st.integers(0, 7)
-    )
-    whole = damaged(path, small[name])
-    try:
-        assert same(damaged(path, bytes(content)), whole)  # a bit that says nothing, such as in the padding
-    except CorruptData as error:
-        assert str(path) in str(error)
+def test_corpus_survives_its_file(corpus: Corpus, tmp_path: Path) -> None:
+    corpus.save(tmp_path / "corpus.zst")
+    loaded = Corpus.load(tmp_path / "corpus.zst")
+    assert same(loaded, corpus)
+    assert loaded.digest == corpus.digest
 
 
-@pytest.mark.parametrize("name", ["plain.safetensors", "packed.zst"])
-def test_corpus_load_rejects_truncated_and_extended_files_by_name(
-    small: dict[str, bytes], tmp_path: Path, name: str
-) -> None:
-    content = small[name]
-    for length in {0, 1, 7, 8, 9, 100, len(content) // 2, len(content) - 5, len(content) - 1}:
-        with pytest.raises(CorruptData, match=name):
-            damaged(tmp_path / name, content[:length])
-    with pytest.raises(CorruptData, match=name):
-        damaged(tmp_path / name, content + b"more")
-
-
-def test_corpus_load_rejects_foreign_files_and_unknown_versions(
-    corpus: Corpus, small: dict[str, bytes], tmp_path: Path
-) -> None:
-    for content in (b"hello", to_bytes(corpus.forest), zstandard.compress(b"hello"), b"\xff" * 1000, b"[" * 10_000):
+def test_corpus_load_rejects_damaged_and_foreign_files_by_name(corpus: Corpus, tmp_path: Path) -> None:
+    path = tmp_path / "file.zst"
+    corpus.select(range(2)).save(path)
+    content, whole = path.read_bytes(), Corpus.load(path)
+    for at in range(0, len(content), 7):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+        # A bit that says nothing, such as one in the header of a zstd frame, may change.
+        try:
+            assert same(Corpus.load(path), whole)
+        except CorruptData as error:
+            assert str(path) in str(error)
+    foreign = [b"", b"hello", zstandard.compress(b"hello"), b"[" * 10_000, content[: len(content) // 2]]
+    for other in foreign:
+        path.write_bytes(other)
         with pytest.raises(CorruptData, match="file.zst"):
-            damaged(tmp_path / "file.zst", content)
-    newer = small["plain.safetensors"].replace(b'"version": "3"', b'"version": "9"')
-    with pytest.raises(CorruptData, match="eqkin-corpus 9, this eqkin reads eqkin-corpus 1, 2, 3"):
-        damaged(tmp_path / "file.zst", newer)
-
-
-def test_corpus_load_limits_unpacked_bytes(
-    small: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(data_module, "MAX_UNPACKED_BYTES", 1000)
-    with pytest.raises(CorruptData, match="unpacks to more than 1,000 bytes"):
-        damaged(tmp_path / "bomb.zst", small["packed.zst"])
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "message"),
-    [
-        ("sizes", lambda a: a[:-1], "differ in length"),
-        ("sizes", lambda a: a.astype(np.int32), "sizes has type int32"),
-        ("sizes", lambda a: np.full(len(a), 2**63, np.uint64), "more nodes than there are"),
-        ("sizes", lambda a: a[::-1], "make a tree"),
-        ("tag", lambda a: a + np.uint8(200), "past its list"),
-        ("tag", lambda a: a[:-1], "differ in length"),
-        ("text", lambda a: a[:-1], "differ in length"),
-        ("text", lambda a: a.astype(np.int16), "text has type int16"),
-        ("section", lambda a: a[::-1], "sections"),
-        ("section", lambda a: a * 0, "sections"),
-        ("section", lambda a: a.astype(np.int64), "section has type int64"),
-        ("paper", lambda a: a + np.int32(1), "papers"),
-        ("paper", lambda a: a[:-1], "paper does not have one number per tree"),
-        ("numbers", lambda a: a * 0, "same number"),
-        ("numbers", lambda a: a - np.int32(1), "same number"),
-        ("citations", lambda a: a + np.int32(1000), "citations"),
-        ("citations", lambda a: a - np.int32(1000), "citations"),
-        ("citations", lambda a: a[::-1], "citations"),
-        ("citations", lambda a: np.concatenate((a, a)), "citations"),
-        ("citations", lambda a: a * 0, "citations"),
-        ("citations", lambda a: a.reshape(-1), "citations has type int32"),
-        ("citations", lambda a: np.zeros((3, 3), np.int32), "not pairs"),
-        ("papers", lambda a: a[:-1], "not terminated"),
-        ("papers", lambda a: a | np.uint8(128), "decode"),
-        ("works", lambda a: a[:0], "papers and works"),
-        ("works", None, "works"),
-        ("word", None, "word"),
-        ("word", lambda a: a[:-1], "words do not fit"),
-        ("word", lambda a: a[::-1], "not in order"),
-        ("word", lambda a: a + np.uint16(1000), "not in their vocabulary"),
-        ("word", lambda a: a.astype(np.uint8), "words do not fit"),
-        ("words", lambda a: a[:-1], "words do not fit"),
-        ("words", lambda a: np.full(len(a), 2**63, np.uint64), "words do not fit"),
-        ("vocabulary", lambda a: a[:0], "not in their vocabulary"),
-        ("vocabulary", lambda a: a[:-1], "not terminated"),
-    ],
-)
-def test_corpus_load_rejects_inconsistent_arrays(corpus: Corpus, tmp_path: Path, name, change, message) -> None:
-    arrays = corpus._to_arrays()
-    if change:
-        arrays[name] = np.ascontiguousarray(change(arrays[name]))
-    else:
-        del arrays[name]
-    content = iter_checked_file(arrays, data_module.FORMAT, data_module.VERSION_WITH_WORDS)
-    (tmp_path / "odd").write_bytes(b"".join(content))
-    with pytest.raises(CorruptData, match=message):
-        Corpus.load(tmp_path / "odd")
+            Corpus.load(path)
+    save_checkpoint(tmp_path, {}, {})
+    with pytest.raises(CorruptData, match="this eqkin reads eqkin-corpus"):
+        Corpus.load(tmp_path / CHECKPOINT_FILE)
 
 
 def test_corpus_reports_missing_files_and_folders(corpus: Corpus, tmp_path: Path) -> None:
-    for path in (tmp_path / "nothing", tmp_path, tmp_path / "a\0b"):
-        with pytest.raises(BadInput, match="no such file"):
-            Corpus.load(path)
+    with pytest.raises(BadInput, match="no such file"):
+        Corpus.load(tmp_path / "nothing")
     with pytest.raises(StorageFailed):
         corpus.save(tmp_path / "no" / "such" / "folder.zst")
 
@@ -405,7 +267,6 @@ def test_corpus_of_a_damaged_library_is_an_error(sources: list[Path], tmp_path: 
 def test_select_keeps_trees_sections_and_citations(made: Corpus, data: st.DataObject) -> None:
     chosen = data.draw(st.sets(st.integers(0, len(made.papers) - 1))) if made.papers else set()
     part = made.select(sorted(chosen, reverse=True))
-    part.validate()
     assert part.papers == [made.papers[p] for p in sorted(chosen)]
     trees = [tree for tree in range(len(made)) if made.paper[tree] in chosen]
     assert [part.get_equation_id(tree) for tree in range(len(part))] == [made.get_equation_id(tree) for tree in trees]
@@ -427,8 +288,6 @@ def test_split_divides_by_work_and_keeps_all_papers(made: Corpus, held_out: floa
     assert not set(training.works) & set(test.works)
     assert sorted(training.papers + test.papers) == sorted(made.papers)
     assert len(training) + len(test) == len(made)
-    training.validate()
-    test.validate()
     again = made.split(held_out, seed)
     assert (again[0].digest, again[1].digest) == (training.digest, test.digest)
     smallest = min(Counter(made.works).values())
@@ -440,7 +299,15 @@ def works_of(sizes: list[int]) -> Corpus:
     names = [f"work{i}" for i, size in enumerate(sizes) for _ in range(size)]
     numbers = np.arange(len(names), dtype=np.int32)
     forest = build([("mi", "", "x", [])] * len(names)).canonicalise()
-    return Corpus(forest, numbers, numbers, [f"p{n}" for n in numbers], names, np.zeros((0, 2), np.int32), numbers * 0)
+    return Corpus(
+        forest=forest,
+        section=numbers,
+        paper=numbers,
+        papers=[f"p{n}" for n in numbers],
+        works=names,
+        citations=np.zeros((0, 2), np.int32),
+        numbers=numbers * 0,
+    )
 
 
 def test_split_holds_out_the_requested_fraction_without_giants() -> None:

@@ -66,7 +66,6 @@ def test_names_are_found_in_short_headings() -> None:
 
 def test_papers_hold_equations_of_different_works_that_are_alike(corpus: Corpus) -> None:
     papers = build_names(corpus, seed=0)
-    papers.validate()
     assert set(papers.works) == {NAMES} and np.bincount(papers.paper).min() > 1
     numbers = {  # of the equations of the three works within their papers
         get_texts(corpus, tree): int(corpus.numbers[tree])
@@ -88,7 +87,6 @@ def get_texts(corpus: Corpus, tree: int) -> tuple[str, ...]:
 
 def test_each_kind_of_paper_has_its_share_of_the_triplets(corpus: Corpus) -> None:
     both = corpus.concatenate(build_names(corpus, seed=0))
-    both.validate()
     shares = {NOTATIONS: 0.3, NAMES: 0.2}  # there are no notations here
     sampler = TripletSampler(both, kinds=CONTEXT_KINDS, seed=0, device=torch.device("cpu"), shares=shares)
     anchor = sampler.draw(make_step_column(0, 1, torch.device("cpu")), 4_000).anchor.flatten().numpy()

@@ -32,7 +32,6 @@ def notations(atlas_corpus: Corpus) -> Corpus:
 
 
 def test_each_rewritten_equation_becomes_a_paper_that_begins_with_it(atlas_corpus: Corpus, notations: Corpus) -> None:
-    notations.validate()
     assert 30 < len(notations.papers) <= 60
     sizes = np.bincount(notations.paper)
     assert sizes.min() >= 2 and sizes.max() <= 3
@@ -55,7 +54,6 @@ def test_recipe_paper_learns_from_the_corpus_alone(atlas_corpus: Corpus, tmp_pat
 
 def test_share_of_the_triplets_comes_from_notations(atlas_corpus: Corpus, notations: Corpus) -> None:
     both = atlas_corpus.concatenate(notations)
-    both.validate()
     assert both.words is not None and len(both) == len(atlas_corpus) + len(notations)
     sampler = TripletSampler(both, kinds=CONTEXT_KINDS, seed=0, device=torch.device("cpu"), shares={NOTATIONS: 0.3})
     triplets = sampler.draw(make_step_column(0, 1, torch.device("cpu")), 4_000)

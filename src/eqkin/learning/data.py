@@ -1,50 +1,45 @@
 """`Corpus`: the data of a training run, and its file.
 
-A corpus has trees with their section, paper, work and context words, and the citations between papers. Its file is a
-safetensors file of named arrays with a hash, compressed if its name ends in `.zst`.
+A corpus has trees with their section, paper, work and context words, and the citations between papers.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
-import os
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import zstandard
 
-from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
+from eqkin.errors import BadInput, CorruptData
 from eqkin.formulas import Forest, ForestBuilder
 from eqkin.formulas.forest import Array
-from eqkin.learning.text import NAME_ARRAYS, ContextWords, collect_contexts, pack_strings, unpack_strings
+from eqkin.formulas.operators import accumulate
+from eqkin.learning.array_files import Arrays, read_arrays, write_arrays
+from eqkin.learning.text import ContextWords, collect_contexts
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import read_corpus
-from eqkin.sources.files import ByteStream, open_zstd
-from eqkin.storage.arrays import hash_arrays, iter_array_file, parse_checked_file
-from eqkin.storage.files import write_stream
 
 Numbers = npt.NDArray[np.int32]
 Integers = npt.NDArray[np.int64]
 
 FORMAT = "eqkin-corpus"
-VERSIONS = VERSION_PLAIN, VERSION_WITH_WORDS, VERSION_WITH_NAMES = "1", "2", "3"
-MAX_UNPACKED_BYTES = 60_000_000_000  # of a compressed file; 30 million equations take about 12 GB
-_STRING_ARRAYS = ("tags", "attributes", "texts")
+_STRING_LISTS = ("tags", "attributes", "texts")
 _NODE_ARRAYS = ("tag", "attribute", "text", "n_children")
 _NUMBER_ARRAYS = ("section", "paper", "citations", "numbers")
-_COMPRESSION_LEVEL = 12  # level 19 takes 17 times as long for files that are 17 % smaller
-_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_MAX_OVERSHOOT = 1.1  # the held-out part may have this many times the requested papers
-_GIANT_FRACTION = 0.25  # a work with more than this share of the held-out papers preferably stays in training
+# The held-out part may have this many times the requested papers.
+_MAX_OVERSHOOT = 1.1
+# A work with more than this share of the held-out papers preferably stays in training.
+_GIANT_FRACTION = 0.25
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Corpus:
     """Trees sorted by paper, section and order of appearance; papers sorted by work and key."""
 
@@ -55,8 +50,8 @@ class Corpus:
     works: list[str]  # work (repository, book) of each paper
     citations: Numbers  # (n, 2) citing paper, cited paper; sorted, unique, no paper cites itself
     numbers: Numbers  # (trees,) number of each equation within its paper
-    words: ContextWords | None = None  # around each equation; None in files of version 1
-    names: ContextWords | None = None  # of laws and the like, close to each equation; None before version 3
+    words: ContextWords | None = None  # around each equation
+    names: ContextWords | None = None  # of laws and the like, close to each equation
 
     def __len__(self) -> int:
         return len(self.forest)
@@ -81,7 +76,12 @@ class Corpus:
     @cached_property
     def digest(self) -> str:
         """Hexadecimal SHA-256 of the content; a run can only be resumed with the same corpus."""
-        return hash_arrays(self._to_arrays())
+        arrays, facts = self._to_file()
+        digest = hashlib.sha256(json.dumps(facts).encode())
+        for name, array in arrays.items():
+            digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+            digest.update(array.tobytes())
+        return digest.hexdigest()
 
     @classmethod
     def from_library(cls, library: LibraryFiles) -> Corpus:
@@ -91,9 +91,7 @@ class Corpus:
         read in one transaction, so that a concurrent writer does no harm.
         """
         with read_corpus(library) as tables:
-            papers = [  # a zero character would terminate a string in the file
-                (number, key, (work or key).replace("\0", "\ufffd")) for number, key, work in tables.papers
-            ]
+            papers = [(number, key, work or key) for number, key, work in tables.papers]
             papers.sort(key=lambda paper: (paper[2], paper[1]))
             ids = np.array([number for number, _, _ in papers], np.int64)
             position = _find_positions(ids, tables.equations[:, 0])
@@ -123,30 +121,50 @@ class Corpus:
             names=names,
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to one file, compressed if its name ends in `.zst`; raises `StorageFailed`."""
-        path = Path(path)
-        version = VERSION_PLAIN if self.words is None else VERSION_WITH_WORDS
-        version = version if self.names is None else VERSION_WITH_NAMES
-        pieces = iter_array_file(self._to_arrays(), {"digest": self.digest, "format": FORMAT, "version": version})
-        write_stream(path, _iter_compressed(pieces) if path.suffix == ".zst" else pieces)
+    def save(self, path: Path) -> None:
+        """Write to one file; raises `StorageFailed`."""
+        write_arrays(path, FORMAT, *self._to_file())
+
+    def _to_file(self) -> tuple[Arrays, dict[str, Any]]:
+        """Return arrays and strings of the corpus."""
+        facts: dict[str, Any] = {name: getattr(self.forest, name) for name in _STRING_LISTS}
+        facts |= {"papers": self.papers, "works": self.works}
+        arrays = {name: getattr(self.forest, name) for name in _NODE_ARRAYS}
+        arrays |= {name: getattr(self, name) for name in _NUMBER_ARRAYS} | {"sizes": self.forest.sizes}
+        for name in ("words", "names"):
+            words: ContextWords | None = getattr(self, name)
+            if words is not None:
+                facts[name] = words.vocabulary
+                arrays |= {name: words.word, f"{name}_counts": words.counts}
+        return arrays, facts
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Corpus:
+    def load(cls, path: Path) -> Corpus:
         """Read what `save` wrote.
 
         Raises:
             BadInput: The file does not exist.
-            CorruptData: It is damaged, of another format or of an unknown version; the message says why.
+            CorruptData: It is damaged, or of another format or version; the message says why.
             StorageFailed: It cannot be read.
         """
-        arrays = parse_checked_file(_read_content(Path(path)), os.fspath(path), FORMAT, VERSIONS, "export it again")
-        try:
-            corpus = cls._from_arrays(arrays)
-            corpus.validate()
-        except (CorruptData, ValueError, KeyError, IndexError) as error:
-            raise CorruptData(f"{os.fspath(path)}: not a corpus, or damaged ({error}); export it again") from error
-        return corpus
+        found = read_arrays(path, FORMAT)
+        if found is None:
+            raise BadInput(f"{path}: no such file; write one with `eqkin export --forest {path}`")
+        arrays, facts = found
+        parts: dict[str, Any] = {name: facts[name] for name in _STRING_LISTS}
+        parts |= {name: arrays[name] for name in _NODE_ARRAYS}
+        forest = Forest(**parts, offsets=accumulate(arrays["sizes"]))
+        # Compiled loops that do not check their indices will read the trees.
+        forest.validate()
+        fields: dict[str, Any] = {name: arrays[name] for name in _NUMBER_ARRAYS}
+        for name in {"words", "names"} & facts.keys():
+            fields[name] = ContextWords(facts[name], accumulate(arrays[f"{name}_counts"]), arrays[name])
+        return cls(
+            forest=forest,
+            papers=facts["papers"],
+            works=facts["works"],
+            **fields,
+        )
 
     def select(self, papers: Sequence[int] | Array) -> Corpus:
         """Return a corpus of some papers, in their order here, with the citations between them."""
@@ -207,58 +225,6 @@ class Corpus:
         mask = np.array([work in chosen for work in self.works])
         return self.select(np.flatnonzero(~mask)), self.select(np.flatnonzero(mask))
 
-    def validate(self) -> None:
-        """Check that all arrays are consistent; raises `CorruptData`."""
-        self.forest.validate()
-        for name in ("section", "paper", "numbers"):
-            if getattr(self, name).shape != (len(self),):
-                raise CorruptData(f"{name} does not have one number per tree")
-        paper, section = self.paper.astype(np.int64), self.section.astype(np.int64)
-        if not _is_numbered(paper, len(self.papers)) or not len({*self.papers}) == len(self.papers) == len(self.works):
-            raise CorruptData("trees, papers and works do not fit together")
-        if not _is_numbered(section) or (np.diff(section) < np.diff(paper)).any():
-            raise CorruptData("sections are not in order, or one belongs to two papers")
-        if len(self) and (self.numbers.min() < 0 or len(np.unique(paper << 32 | self.numbers)) != len(self)):
-            raise CorruptData("two equations of a paper have the same number")
-        if self.citations.ndim != 2 or self.citations.shape[1] != 2:
-            raise CorruptData("citations are not pairs of papers")
-        inside = not self.citations.size or (self.citations.min() >= 0 and self.citations.max() < len(self.papers))
-        sorted_edges = _sort_edges(self.citations.astype(np.int64), len(self.papers)) if inside else None
-        if sorted_edges is None or not np.array_equal(self.citations, sorted_edges):
-            raise CorruptData("citations refer to missing papers, or are not in order")
-        for words in (self.words, self.names):
-            if words is not None:
-                words.validate(len(self))
-
-    def _to_arrays(self) -> dict[str, Array]:
-        sizes = self.forest.sizes
-        arrays: dict[str, Array] = {name: getattr(self.forest, name) for name in _NODE_ARRAYS}
-        arrays |= {name: getattr(self, name) for name in _NUMBER_ARRAYS}
-        arrays |= {name: pack_strings(getattr(self.forest, name)) for name in _STRING_ARRAYS}
-        arrays |= {name: pack_strings(getattr(self, name)) for name in ("papers", "works")}
-        arrays |= self.words.to_arrays() if self.words is not None else {}
-        arrays |= self.names.to_arrays(NAME_ARRAYS) if self.names is not None else {}
-        return arrays | {"sizes": sizes.astype(np.min_scalar_type(sizes.max(initial=0)))}
-
-    @classmethod
-    def _from_arrays(cls, arrays: dict[str, Array]) -> Corpus:
-        sizes, nodes = arrays["sizes"], len(arrays["tag"])
-        for name, array in arrays.items():
-            is_valid = array.dtype == np.int32 if name in _NUMBER_ARRAYS else array.dtype.kind == "u"
-            if not is_valid or array.ndim != (2 if name == "citations" else 1):
-                raise ValueError(f"{name} has type {array.dtype} and shape {array.shape}")
-        if sizes.max(initial=0) > nodes:
-            raise ValueError("a tree has more nodes than there are")
-        tags, attributes, texts, papers, works = (
-            unpack_strings(arrays[name]) for name in (*_STRING_ARRAYS, "papers", "works")
-        )
-        tag, attribute, text, n_children = (arrays[name] for name in _NODE_ARRAYS)
-        section, paper, citations, numbers = (arrays[name].astype(np.int32, copy=False) for name in _NUMBER_ARRAYS)
-        offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-        forest = Forest(tags, attributes, texts, tag, attribute, text, n_children, offsets)
-        words, names = ContextWords.from_arrays(arrays), ContextWords.from_arrays(arrays, NAME_ARRAYS)
-        return cls(forest, section, paper, papers, works, citations, numbers, words, names)
-
 
 def _choose_held_out(sizes: Counter[str], target: float, seed: int) -> set[str]:
     """Choose works with about `target` papers together: at least one work, never all."""
@@ -288,15 +254,6 @@ def _number_groups(changes: Array, length: int) -> Numbers:
     return np.cumsum(steps, dtype=np.int32)
 
 
-def _is_numbered(values: Integers, count: int | None = None) -> bool:
-    """Return whether numbers start at 0 and increase by at most one, up to `count` - 1 if given."""
-    if not len(values):
-        return not count
-    steps = np.diff(values)
-    has_valid_ends = values[0] == 0 and (count is None or values[-1] == count - 1)
-    return bool(has_valid_ends and ((steps == 0) | (steps == 1)).all())
-
-
 def _sort_edges(pairs: Integers, papers: int) -> Numbers:
     """Return the pairs sorted and without repeats and self-citations."""
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
@@ -317,25 +274,3 @@ def _gather_trees(segments: list[tuple[int, Forest]], trees: Integers) -> Forest
     if (place < 0).any():
         raise CorruptData("an equation's tree is in no forest file")
     return builder.build().select(place).canonicalise()
-
-
-def _iter_compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    compressor = zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL, threads=-1, write_checksum=True).compressobj()
-    yield from (compressor.compress(piece) for piece in pieces)
-    yield compressor.flush()
-
-
-def _read_content(path: Path) -> bytes:
-    """Read a corpus file, and decompress it if necessary."""
-    try:
-        data = path.read_bytes()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, ValueError) as error:
-        raise BadInput(f"{path}: no such file; write one with `eqkin export --forest {path}`") from error
-    except OSError as error:
-        raise StorageFailed(f"{path}: could not be read ({error.strerror or error})") from error
-    if not data.startswith(_ZSTD_MAGIC):
-        return data
-    try:
-        return open_zstd(ByteStream(io.BytesIO(data), str(path)), MAX_UNPACKED_BYTES).read_rest()
-    except (BadInput, LimitReached) as error:
-        raise CorruptData(f"{error}; export it again") from error

@@ -11,12 +11,11 @@ import re
 from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.errors import BadInput, CorruptData
-from eqkin.formulas.forest import Array
 from eqkin.formulas.operators import accumulate
 from eqkin.latex.prose import EQUATION_MARK
 from eqkin.library.files import LibraryFiles
@@ -68,9 +67,6 @@ _NO_NAMES = frozenset(
 
 Integers = npt.NDArray[np.int64]
 
-WORD_ARRAYS = ("vocabulary", "word", "words")  # names of the arrays in a corpus file
-NAME_ARRAYS = ("name_vocabulary", "name", "names")
-
 
 @dataclass(frozen=True, eq=False)
 class ContextWords:
@@ -93,32 +89,6 @@ class ContextWords:
         counts = self.counts
         return ContextWords(self.vocabulary, accumulate(counts[trees]), self.word[np.repeat(trees, counts)])
 
-    def validate(self, trees: int) -> None:
-        """Check that this belongs to a corpus of `trees` trees; raises `CorruptData`."""
-        ends = self.offsets[1:-1]
-        rising = np.diff(self.word.astype(np.int64)) > 0
-        rising[ends[(ends > 0) & (ends < len(self.word))] - 1] = True  # from one tree to the next
-        if len(self) != trees or self.offsets[-1] != len(self.word) or not rising.all():
-            raise CorruptData("words do not fit the trees, or are not in order")
-        if self.word.max(initial=0) >= max(len(self.vocabulary), 1) or (len(self.word) and not self.vocabulary):
-            raise CorruptData("words are not in their vocabulary")
-
-    def to_arrays(self, names: tuple[str, str, str] = WORD_ARRAYS) -> dict[str, Array]:
-        """Return the arrays of a corpus file."""
-        counts = self.counts
-        counts = counts.astype(np.min_scalar_type(counts.max(initial=0)))
-        return dict(zip(names, (pack_strings(self.vocabulary), self.word, counts), strict=True))
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, Array], names: tuple[str, str, str] = WORD_ARRAYS) -> ContextWords | None:
-        """Read what `to_arrays` returned; None if there are no such arrays. Raises `KeyError` or `ValueError`."""
-        if not arrays.keys() & set(names):
-            return None
-        vocabulary, word, counts = (arrays[name] for name in names)
-        if word.dtype != np.uint16 or counts.max(initial=0) > len(word):
-            raise ValueError("words do not fit the trees")
-        return cls(unpack_strings(vocabulary), accumulate(counts), word.astype(np.uint16, copy=False))
-
     def pad(self, trees: int) -> ContextWords:
         """Return the words of these trees and of more that have none."""
         return ContextWords(self.vocabulary, np.pad(self.offsets, (0, trees), "edge"), self.word)
@@ -126,29 +96,31 @@ class ContextWords:
 
 def collect_contexts(library: LibraryFiles, equations: Integers) -> tuple[ContextWords, ContextWords]:
     """Collect words and names around equations, (n, 3) paper, section and mark, sorted, within `read_corpus`."""
-    words, names = WordCollector(), WordCollector(keep_endings=True)
-    for paper, found_words, found_names in _iter_contexts(library, equations):
-        words.add(paper, found_words)
-        names.add(paper, found_names)
-    papers = len(np.unique(equations[:, 0]))
-    return words.build(min(_MIN_PAPERS, 2 + papers // 200)), names.build(_MIN_NAME_PAPERS)
+    words, names = _WordCollector(), _WordCollector()
+    for found_words, found_names in _iter_contexts(library, equations):
+        # Words that differ in their endings are one word.
+        words.add(map(stem, found_words))
+        names.add(found_names)
+    paper = equations[:, 0]
+    min_papers = min(_MIN_PAPERS, 2 + len(np.unique(paper)) // 200)
+    return words.build(paper, min_papers), names.build(paper, _MIN_NAME_PAPERS)
 
 
-def _iter_contexts(library: LibraryFiles, equations: Integers) -> Iterator[tuple[int, list[str], set[str]]]:
-    """Iterate over the paper, the words and the names of each equation."""
+def _iter_contexts(library: LibraryFiles, equations: Integers) -> Iterator[tuple[list[str], set[str]]]:
+    """Iterate over the words and the names of each equation."""
     rows = equations.tolist()
     order = list(dict.fromkeys(section for _, section, _ in rows))
     chunks = (order[start : start + _SECTIONS_PER_QUERY] for start in range(0, len(order), _SECTIONS_PER_QUERY))
     texts: dict[int, tuple[str, str]] = {}
     current, heading, pieces = -1, [""], [""]
-    for paper, section, mark in rows:
+    for _, section, mark in rows:
         if section != current:
             if section not in texts:
                 texts = read_sections(library, next(chunks))
             title, prose = texts[section]
             current, heading, pieces = section, split_words(title[:CHARACTERS_BEFORE]), prose.split(EQUATION_MARK)
         before, after = (pieces[i] if i < len(pieces) else "" for i in (mark, mark + 1))
-        yield paper, heading + extract_context_words(pieces, mark), find_context_names(title, before, after)
+        yield heading + extract_context_words(pieces, mark), find_context_names(title, before, after)
 
 
 def extract_context_words(pieces: list[str], mark: int) -> list[str]:
@@ -200,6 +172,7 @@ def _find_names(text: str) -> Iterator[str]:
                 yield f"{noun} of {' '.join(following)}"
 
 
+@lru_cache(1 << 20)
 def stem(word: str) -> str:
     """Return a word without its ending, if enough of it remains."""
     for ending in _ENDINGS:
@@ -208,65 +181,40 @@ def stem(word: str) -> str:
     return word
 
 
-class WordCollector:
-    """Collects the words of equations, one paper after the other; those that differ in their endings are one word."""
+class _WordCollector:
+    """Collects the words of one equation after the other, each word of an equation once."""
 
-    def __init__(self, *, keep_endings: bool = False) -> None:
-        self._stem = str if keep_endings else stem
-        self._number: dict[str, int] = {}  # number of each word's stem
-        self._stems: dict[str, int] = {}
-        self._last_paper: list[int] = []  # in which each stem occurred
-        self._papers: list[int] = []  # number of papers in which each stem occurred
-        self._all, self._counts = array("I"), array("I")
+    def __init__(self) -> None:
+        self._number: dict[str, int] = {}
+        self._found, self._counts = array("I"), array("I")
 
-    def add(self, paper: int, words: Iterable[str]) -> None:
+    def add(self, words: Iterable[str]) -> None:
         """Add the words of the next equation."""
-        numbers = {self._get_stem_number(word) for word in words}
-        for number in numbers:
-            if self._last_paper[number] != paper:
-                self._last_paper[number] = paper
-                self._papers[number] += 1
-        self._all.extend(numbers)
+        numbers = {self._number.setdefault(word, len(self._number)) for word in words}
+        self._found.extend(numbers)
         self._counts.append(len(numbers))
 
-    def _get_stem_number(self, word: str) -> int:
-        number = self._number.get(word)
-        if number is None:
-            number = self._number[word] = self._stems.setdefault(self._stem(word), len(self._stems))
-            if number == len(self._last_paper):
-                self._last_paper.append(-1)
-                self._papers.append(0)
-        return number
+    def build(self, paper: Integers, min_papers: int) -> ContextWords:
+        """Return the words that are neither too rare nor too common; the vocabulary is sorted by frequency.
 
-    def build(self, min_papers: int) -> ContextWords:
-        """Return the words that are neither too rare nor too common; the vocabulary is sorted by frequency."""
-        counts, numbers = np.array(self._counts, np.int64), np.array(self._all, np.int64)
-        frequency = np.bincount(numbers, minlength=len(self._stems))
-        is_kept = np.array(self._papers, np.int64) >= min_papers
+        Args:
+            paper: The paper of each equation.
+            min_papers: The least number of papers with a word that is kept.
+        """
+        counts, found = np.array(self._counts, np.int64), np.array(self._found, np.int64)
+        equation = np.repeat(np.arange(len(counts)), counts)
+        words, size = list(self._number), len(self._number)
+        frequency = np.bincount(found, minlength=size)
+        in_papers = np.unique(paper[equation] * max(size, 1) + found) % max(size, 1)
+        is_kept = np.bincount(in_papers, minlength=size) >= min_papers
         is_kept &= frequency < _MAX_EQUATION_FRACTION * len(counts)
-        stems = list(self._stems)
-        kept = sorted(np.flatnonzero(is_kept).tolist(), key=lambda number: (-frequency[number], stems[number]))
+        kept = sorted(np.flatnonzero(is_kept).tolist(), key=lambda number: (-frequency[number], words[number]))
         kept = kept[:_MAX_VOCABULARY]
-        index = np.full(len(stems), -1, np.int64)
-        index[kept] = np.arange(len(kept))
-        equation, word = np.repeat(np.arange(len(counts)), counts), index[numbers]
+
+        place = np.full(size, -1, np.int64)
+        place[kept] = np.arange(len(kept))
+        word = place[found]
         equation, word = equation[word >= 0], word[word >= 0]
         order = np.lexsort((word, equation))
         offsets = np.searchsorted(equation, np.arange(len(counts) + 1))
-        return ContextWords([stems[number] for number in kept], offsets, word[order].astype(np.uint16))
-
-
-def pack_strings(strings: list[str]) -> npt.NDArray[np.uint8]:
-    """Encode strings as UTF-8 with a zero byte after each; raises `BadInput` if one contains a zero character."""
-    joined = "".join(f"{string}\0" for string in strings)
-    if joined.count("\0") != len(strings):
-        raise BadInput("a corpus cannot be stored: one of its strings contains a zero character")
-    return np.frombuffer(joined.encode("utf-8", "surrogatepass"), np.uint8)
-
-
-def unpack_strings(packed: Array) -> list[str]:
-    """Return what `pack_strings` was given; raises `ValueError`."""
-    *strings, rest = packed.tobytes().decode("utf-8", "surrogatepass").split("\0")
-    if rest:
-        raise ValueError("a list of strings is not terminated")
-    return strings
+        return ContextWords([words[number] for number in kept], offsets, word[order].astype(np.uint16))
