@@ -44,12 +44,6 @@ def test_terminal_shows_largest_parts_once_and_renamed_letters(results, capsys):
     assert shown[2] == "y reads as s, x reads as t"
 
 
-def test_terminal_shows_neighbouring_symbols_as_one_part(results, capsys):
-    print_results(results(r"\int t^2 dt", r"Z = \int x^2 dx."), latex=False, titled=False)
-    shown = [line.strip() for line in capsys.readouterr().out.splitlines()[3:]]
-    assert shown == ["∫t² dt  ~  ∫x² dx  (0.91)", "t reads as x"]
-
-
 def test_terminal_shows_what_wildcards_match(results, capsys):
     print_results(results(r"\int ?f d?x", r"F = \int \sqrt{s} ds"), latex=False, titled=False)
     assert capsys.readouterr().out.splitlines()[-1].strip() == "?f = √s, ?x = s"

@@ -155,13 +155,14 @@ def _add_papers(
     formulas: str | None,
 ) -> AddReport:
     start = time.monotonic()
-    with ProgressDisplay(executor.describe_progress() or "reading") as display:
+    with ProgressDisplay("reading") as display:
 
         def show(report: AddReport) -> None:
             equations = sum(report.equations.values())
             rate = equations / max(time.monotonic() - start, 1e-9)
             papers = f"{report.papers + report.unchanged:,} papers ({sum(report.failed.values()):,} failed)"
-            display.text = f"{papers}, {equations:,} equations, {rate:,.0f}/s {executor.describe_progress()}".strip()
+            text = f"{papers}, {equations:,} equations, {rate:,.0f}/s {executor.describe_progress()}"
+            display.update(report.papers + report.unchanged, text=text)
 
         return library.add(
             *sources, executor=executor, metadata=metadata, fetch=fetch, progress=show, formulas=formulas
@@ -297,8 +298,8 @@ def update_with_progress(
     with ProgressDisplay("looking for new equations") as display:
 
         def show(stage: str, done: int, total: int) -> None:
-            display.text = f"{_STAGE_NAMES[stage]}: {done:,} of {total:,} {executor.describe_progress()}".strip()
-            display.update(done, total)
+            text = f"{_STAGE_NAMES[stage]}: {done:,} of {total:,} {executor.describe_progress()}"
+            display.update(done, total, text=text)
 
         return update_index(library, encoder, show, rebuild=rebuild, executor=executor, threads=threads)
 

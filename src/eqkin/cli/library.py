@@ -265,10 +265,9 @@ def push(
     ):
 
         def show(report: PushReport) -> None:
-            rate = report.equations / max(report.seconds, 1e-9)
-            display.text = f"{{done:,}} of {{total:,}} papers ({report.unchanged:,} unchanged), "
-            display.text += f"{report.equations:,} equations, {rate:,.0f}/s"
-            display.update(report.papers + report.unchanged, report.total)
+            done = report.papers + report.unchanged
+            text = f"{done:,} of {report.total:,} papers, {report.equations:,} equations"
+            display.update(done, report.total, text=text)
 
         digest = load_encoder(opened.folder).digest
         report = push_library(opened, milvus, digest, collection, prune=prune, progress=show)

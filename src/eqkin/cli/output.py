@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, count
 
 import typer
 
 from eqkin.cli.console import count_noun, warn
 from eqkin.errors import strip_control_chars
-from eqkin.formulas.mathml import Node, list_nodes, parse_mathml, to_mathml
-from eqkin.formulas.normal import HORIZONTAL_TAGS
+from eqkin.formulas.mathml import list_nodes, parse_mathml, to_mathml
 from eqkin.formulas.prose import format_prose, to_unicode
 from eqkin.search.exports import describe_query, list_papers, to_bibtex, to_csv
 from eqkin.search.results import BAND_TITLES, EquationRecord, Hit, PaperHit, PaperRecord, Results
@@ -20,7 +19,6 @@ from eqkin.search.results import BAND_TITLES, EquationRecord, Hit, PaperHit, Pap
 _MAX_EXPLAINED_PARTS = 6
 _MAX_SHOWN_FIELDS = 8
 _PROSE_CHARS = 100  # on each side of an equation
-_MIN_SYMBOL_RUN = 3  # neighbours that make a part if all of them are single symbols
 
 
 def format_results(results: Results, form: str, topic: str = "1", *, header: bool = True) -> str:
@@ -37,9 +35,8 @@ def format_results(results: Results, form: str, topic: str = "1", *, header: boo
     if form == "csv":
         return to_csv(results, header=header)
     names = [re.sub(r"\s", "%20", hit.equation.id) for hit in results.hits]
-    scores = list(accumulate((hit.score for hit in reversed(results.hits)), max))[
-        ::-1
-    ]  # never rise: tools sort by them
+    # scores never rise along the list: tools sort by them
+    scores = list(accumulate((hit.score for hit in reversed(results.hits)), max))[::-1]
     ranked = enumerate(zip(names, scores, strict=True), results.offset + 1)
     return "".join(f"{topic} Q0 {name} {rank} {score:.6f} eqkin\n" for rank, (name, score) in ranked)
 
@@ -138,58 +135,31 @@ def _iter_explanation(results: Results, hit: Hit) -> Iterator[str]:
     if hit.bindings:
         yield strip_control_chars(", ".join(f"{name} = {to_unicode(part)}" for name, part in hit.bindings))
         return
-    ours, theirs = (list_nodes(parse_mathml(text)) for text in (results.mathml, hit.equation.mathml))
-    answers = {id(ours[pair.query_node]): (theirs[pair.hit_node], pair.similarity) for pair in hit.pairings}
-    shown: dict[tuple[str, str], float] = {}
-    for part in _iter_matching_parts(ours, theirs, {node: other for node, (other, _) in answers.items()}):
-        others, similarities = zip(*(answers[id(node)] for node in part), strict=True)
-        shown.setdefault((_format_row(part), _format_row(others)), sum(similarities) / len(similarities))
-    for (mine_text, other_text), similarity in list(shown.items())[:_MAX_EXPLAINED_PARTS]:
-        yield strip_control_chars(f"{mine_text}  ~  {other_text}  ({similarity:.2f})")
+    for mine, other, similarity in list(_iter_matching_parts(results, hit))[:_MAX_EXPLAINED_PARTS]:
+        yield strip_control_chars(f"{mine}  ~  {other}  ({similarity:.2f})")
     if hit.renaming:
         yield strip_control_chars(", ".join(f"{name} reads as {other}" for name, other in hit.renaming))
     if hit.changes:
         yield ", ".join(hit.changes)
 
 
-def _iter_matching_parts(ours: list[Node], theirs: list[Node], answers: dict[int, Node]) -> Iterator[list[Node]]:
-    """Yield the largest parts of the query that the hit has too, none inside another: nodes, or runs of neighbours."""
-    places = {id(child): (row, at) for row in theirs for at, child in enumerate(row.children)}
-    inside: set[int] = set()
-    for node in ours:
-        if id(node) in inside:
+def _iter_matching_parts(results: Results, hit: Hit) -> Iterator[tuple[str, str, float]]:
+    """Yield the largest parts of the query that the hit has too, none inside another, each pair of texts once."""
+    ours = list_nodes(parse_mathml(results.mathml))
+    theirs = list_nodes(parse_mathml(hit.equation.mathml))
+    pairings = {pair.query_node: pair for pair in hit.pairings}
+    covered: set[int] = set()
+    shown: set[tuple[str, str]] = set()
+    # the first node is the whole formula, which explains nothing
+    for number, node in enumerate(ours[1:], 1):
+        pair = pairings.get(number)
+        if pair is None or not node.children or id(node) in covered:
             continue
-        whole = node is not ours[0] and id(node) in answers and node.children and answers[id(node)].children
-        for part in (
-            [[node]] if whole else _iter_matching_runs(node, places, answers) if node.tag in HORIZONTAL_TAGS else []
-        ):
-            inside.update(id(below) for member in part for below in list_nodes(member))
-            yield part
-
-
-def _iter_matching_runs(
-    row: Node, places: dict[int, tuple[Node, int]], answers: dict[int, Node]
-) -> Iterator[list[Node]]:
-    """Yield neighbours in a row that are neighbours in the hit, too; not whole rows, which need no explanation."""
-    runs: list[list[Node]] = []
-    before: tuple[Node, int] | None = None
-    for node in row.children:
-        place = places.get(id(answers[id(node)])) if id(node) in answers else None
-        if place and before and place[0] is before[0] and place[0].tag in HORIZONTAL_TAGS and place[1] == before[1] + 1:
-            runs[-1].append(node)
-        elif place:
-            runs.append([node])
-        before = place
-    for run in runs:
-        other, _ = places[id(answers[id(run[0])])]
-        if len(run) < max(len(row.children), len(other.children)) and (
-            len(run) >= _MIN_SYMBOL_RUN or (len(run) > 1 and any(node.children for node in run))
-        ):
-            yield run
-
-
-def _format_row(nodes: Sequence[Node]) -> str:
-    return to_unicode(to_mathml(Node("mrow", children=list(nodes))))
+        covered.update(id(below) for below in list_nodes(node))
+        texts = to_unicode(to_mathml(node)), to_unicode(to_mathml(theirs[pair.hit_node]))
+        if texts not in shown:
+            shown.add(texts)
+            yield *texts, pair.similarity
 
 
 def iter_paper_lines(hits: Iterable[PaperHit], *, latex: bool) -> Iterator[str]:

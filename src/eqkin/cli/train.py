@@ -157,13 +157,13 @@ def load_corpus(file: Path | None, library: Path) -> Corpus:
 @contextmanager
 def _show_progress(*, quiet: bool) -> Iterator[Callable[[TrainingProgress], None]]:
     """Show the progress: on a terminal as a bar, elsewhere as a line at every twentieth of the run."""
-    text, next_line = "preparing", 0
-    with ProgressDisplay(lambda: text, quiet=quiet) as display:
+    next_line = 0
+    with ProgressDisplay("preparing", quiet=quiet) as display:
 
         def show(progress: TrainingProgress) -> None:
-            nonlocal text, next_line
+            nonlocal next_line
             text = describe_progress(progress)
-            display.update(progress.step, progress.steps)
+            display.update(progress.step, progress.steps, text=text)
             if not quiet and not display.is_shown and progress.step >= next_line:
                 typer.echo(f"{progress.triplets:,} triplets: {text}", err=True)
                 next_line = progress.step + max(progress.steps // 20, 1)

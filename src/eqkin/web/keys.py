@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import date
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -21,9 +21,20 @@ from eqkin.library.queries import count_equations, find_file_keys
 from eqkin.search.backend import Snapshot
 from eqkin.search.engine import SearchEngine
 from eqkin.search.local import LocalBackend, LocalSnapshot
-from eqkin.search.results import EquationRecord, Filters, Hit, MapPoints, PaperHit, PaperPage, PaperRecord, Results
+from eqkin.search.results import (
+    EquationRecord,
+    FacetCount,
+    Filters,
+    Hit,
+    MapPoints,
+    PaperHit,
+    PaperPage,
+    PaperRecord,
+    Results,
+)
 
 T = TypeVar("T")
+_FIELDS_WITH_RECORDS = ("hits", "papers", "fields", "paper", "sections", "pairs")  # of answers
 _PATH_KEY = re.compile(r"file:(.*)[/\\](.*)", re.DOTALL)
 _PUBLIC_KEY = re.compile(r"file:([0-9a-f]{10})/([^/\\]+)")
 
@@ -50,34 +61,31 @@ class PublicEngine:
 
     def search(self, query: str, filters: Filters, **options: Any) -> Results:
         """Find related equations; see `SearchEngine.search`."""
-        results = self.plain.search(query, filters=self._resolve_filters(filters), **options)
-        return self._show(_hide_in_results, results)
+        return self._show(self.plain.search(query, filters=self._resolve_filters(filters), **options))
 
     def find_similar(self, equation: str, filters: Filters, **options: Any) -> Results:
         """Find equations related to one of the collection; see `SearchEngine.find_similar`."""
         with self._resolving(equation, self.resolve_id(equation)) as name:
-            results = self.plain.find_similar(name, filters=self._resolve_filters(filters), **options)
-        return self._show(_hide_in_results, results)
+            return self._show(self.plain.find_similar(name, filters=self._resolve_filters(filters), **options))
 
     def get_equation(self, name: str) -> EquationRecord:
         """Return the equation with an id; raises `BadInput` if there is none."""
         with self._resolving(name, self.resolve_id(name)) as resolved:
-            return self._show(_hide_in_equation, self.plain.get_equation(resolved))
+            return self._show(self.plain.get_equation(resolved))
 
     def get_paper(self, key: str) -> PaperPage:
         """Return a paper with its equations by section; raises `BadInput` if there is none."""
         with self._resolving(key, self._resolve_key(key)) as resolved:
-            return self._show(_hide_in_page, self.plain.get_paper(resolved))
+            return self._show(self.plain.get_paper(resolved))
 
     def find_similar_papers(self, key: str, k: int = 10, **options: int) -> list[PaperHit]:
         """Find papers related to one of the collection; see `SearchEngine.find_similar_papers`."""
         with self._resolving(key, self._resolve_key(key)) as resolved:
-            hits = self.plain.find_similar_papers(resolved, k, **options)
-            return [self._show(_hide_in_paper_hit, hit) for hit in hits]
+            return self._show(self.plain.find_similar_papers(resolved, k, **options))
 
     def find_papers_similar_to_draft(self, source: str, k: int = 10) -> list[PaperHit]:
         """Find papers related to a draft; see `SearchEngine.find_papers_similar_to_draft`."""
-        return [self._show(_hide_in_paper_hit, hit) for hit in self.plain.find_papers_similar_to_draft(source, k)]
+        return self._show(self.plain.find_papers_similar_to_draft(source, k))
 
     def build_map(self, limit: int) -> MapPoints:
         """Project the collection's equations onto a plane."""
@@ -94,15 +102,15 @@ class PublicEngine:
 
     def show_id(self, name: str) -> str:
         """Return the id of an equation as clients see it."""
-        return self._show(_hide_in_id, name)
+        return _hide_in_id(name) if isinstance(self.plain.backend, LocalBackend) else name
 
     def resolve_id(self, name: str) -> str:
         """Return the id that the collection has for an equation; the same one if there is no such paper."""
         key, mark, number = name.rpartition("#")
         return f"{self._resolve_key(key)}{mark}{number}"
 
-    def _show(self, hide: Callable[[T], T], value: T) -> T:
-        return hide(value) if isinstance(self.plain.backend, LocalBackend) else value
+    def _show(self, found: T) -> T:
+        return _hide_folders(found) if isinstance(self.plain.backend, LocalBackend) else found
 
     def _resolve_key(self, key: str) -> str:
         found = _PUBLIC_KEY.fullmatch(key)
@@ -130,33 +138,23 @@ def _hide_in_id(name: str) -> str:
     return f"{hide_folder(key)}{mark}{number}"
 
 
-def _hide_in_paper(paper: PaperRecord) -> PaperRecord:
-    origin = paper.origin if "://" in paper.origin else re.split(r"[/\\]", paper.origin)[-1]
-    return replace(paper, key=hide_folder(paper.key), origin=origin)
-
-
-def _hide_in_equation(equation: EquationRecord) -> EquationRecord:
-    whole = None if equation.whole is None else _hide_in_id(equation.whole)
-    return replace(equation, id=_hide_in_id(equation.id), whole=whole, paper=_hide_in_paper(equation.paper))
-
-
-def _hide_in_hit(hit: Hit) -> Hit:
-    return replace(hit, equation=_hide_in_equation(hit.equation), same=tuple(map(_hide_in_id, hit.same)))
-
-
-def _hide_in_results(results: Results) -> Results:
-    papers = tuple(replace(count, value=hide_folder(str(count.value))) for count in results.papers)
-    fields = tuple(
-        count if count.best is None else replace(count, best=_hide_in_hit(count.best)) for count in results.fields
-    )
-    return replace(results, hits=tuple(map(_hide_in_hit, results.hits)), papers=papers, fields=fields)
-
-
-def _hide_in_page(page: PaperPage) -> PaperPage:
-    sections = tuple((heading, tuple(map(_hide_in_equation, members))) for heading, members in page.sections)
-    return replace(page, paper=_hide_in_paper(page.paper), sections=sections)
-
-
-def _hide_in_paper_hit(hit: PaperHit) -> PaperHit:
-    pairs = tuple((_hide_in_equation(ours), _hide_in_equation(theirs), cosine) for ours, theirs, cosine in hit.pairs)
-    return replace(hit, paper=_hide_in_paper(hit.paper), pairs=pairs)
+def _hide_folders(found: Any) -> Any:
+    """Return a record, or a tuple or list of them, with the keys that clients see."""
+    if isinstance(found, tuple | list):
+        return type(found)(map(_hide_folders, found))
+    if isinstance(found, PaperRecord):
+        origin = found.origin if "://" in found.origin else re.split(r"[/\\]", found.origin)[-1]
+        return replace(found, key=hide_folder(found.key), origin=origin)
+    if isinstance(found, EquationRecord):
+        whole = None if found.whole is None else _hide_in_id(found.whole)
+        return replace(found, id=_hide_in_id(found.id), whole=whole, paper=_hide_folders(found.paper))
+    if isinstance(found, Hit):
+        same = tuple(map(_hide_in_id, found.same))
+        return replace(found, equation=_hide_folders(found.equation), same=same)
+    if isinstance(found, FacetCount):
+        value = hide_folder(found.value) if isinstance(found.value, str) else found.value
+        return replace(found, value=value, best=_hide_folders(found.best))
+    if isinstance(found, Results | PaperPage | PaperHit):
+        names = [field.name for field in fields(found) if field.name in _FIELDS_WITH_RECORDS]
+        return replace(found, **{name: _hide_folders(getattr(found, name)) for name in names})
+    return found
