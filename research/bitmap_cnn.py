@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from eqkin.evaluation.context import FULL_SCALE, ExperimentContext, drop_text
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eqkin.evaluation.context import FULL_SCALE, ExperimentContext, drop_text
 from eqkin.evaluation.formulas import Float32s
 from eqkin.learning.config import OptimizerConfig, choose_device
 from eqkin.learning.data import Corpus

@@ -24,11 +24,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from eqkin.evaluation.context import FULL_SCALE, compute_digest
+from eqkin.evaluation.equalities import PairSet
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eqkin.evaluation.context import FULL_SCALE, compute_digest
-from eqkin.evaluation.equalities import PairSet
 from eqkin.evaluation.measures import compute_mrr, compute_partner_ranks, find_hits
 from eqkin.formulas import Forest
 from eqkin.formulas.normal import label_nodes

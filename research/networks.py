@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from eqkin.evaluation.context import FULL_SCALE, HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext, drop_text
+from eqkin.evaluation.equalities import NeighbouringSides, PairSet
 from torch import Tensor, nn
 from torch.nn import functional
 
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
-from eqkin.evaluation.context import FULL_SCALE, HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext, drop_text
-from eqkin.evaluation.equalities import NeighbouringSides, PairSet
 from eqkin.evaluation.formulas import Float32s, normalize_rows
 from eqkin.evaluation.labelled import LabelledSet, score_labels
 from eqkin.formulas import Forest, Vocabulary

@@ -17,21 +17,21 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from eqkin.evaluation.scores import COMPLETE_DEPTH, TIE_SEED
+from eqkin.evaluation.tables import Table, TableColumn, TableRow
+from eqkin.statistics import Score
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.evaluation.formulas import Float32s, FormulaSet, normalize_rows
 from eqkin.evaluation.judged import JudgedSet
 from eqkin.evaluation.labelled import LabelledSet, score_labels
 from eqkin.evaluation.measures import MIN_RELEVANT_GRADE
-from eqkin.evaluation.scores import COMPLETE_DEPTH, TIE_SEED
-from eqkin.evaluation.tables import Table, TableColumn, TableRow
 from eqkin.formulas import ForestBuilder
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.idf import DocumentFrequencies
 from eqkin.formulas.operators import OperatorForest
 from eqkin.library.files import LibraryFiles
-from eqkin.search.features import WEIGHTS, compute_similarities, extract_features, weight_similarities
-from eqkin.statistics import Score
+from eqkin.search.features import WEIGHTS, QueryTerms, compute_similarities, extract_norms, weigh_similarities
 from research.sets import make_search_task
 
 Integers = npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ class ComparedSet:
     name: str
     keys: Sequence[str]  # of its measures
     similarities: list[Float32s]  # of each query, (formulas, similarities)
-    known: list[npt.NDArray[np.bool_]]  # of each query, see `FormulaFeatures.known`
+    known: list[npt.NDArray[np.bool_]]  # of each query, see `QueryTerms.known_similarities`
     topics: dict[int, Integers]  # grades of all formulas by query that is a topic; -1 for those not in its list
     readable: npt.NDArray[np.bool_]  # (formulas,)
     depth: int | None  # of measured lists
@@ -63,7 +63,7 @@ class ComparedSet:
     def measure(self, weights: Mapping[str, float]) -> float:
         """Compute the mean of the set's measures."""
         pairs = zip(self.similarities, self.known, strict=True)
-        scores = np.stack([weight_similarities(rows, known, weights) for rows, known in pairs])
+        scores = np.stack([weigh_similarities(rows, known, weights) for rows, known in pairs])
         scores[:, ~self.readable] = -np.inf
         order = np.random.default_rng(TIE_SEED).permutation(len(self.readable))
         values = []
@@ -106,17 +106,20 @@ def compare_set(one: JudgedSet | LabelledSet, distractors: FormulaSet, encoder: 
         keys = ("mrr", "hit1", "hit10") if one.is_complete else ("ndcg", "map", "p10")
         queries, rows = one.topics.formulas.forest, list(range(len(one.topics)))
     formulas = task.formulas.formulas.forest
-    asked, others = extract_features(queries), extract_features(formulas)
+    asked, others = parse_operators(queries), parse_operators(formulas)
+    norms = extract_norms(others)
     vectors, theirs = (np.asarray(normalize_rows(encoder.embed(some)), np.float32) for some in (queries, formulas))
-    chosen = [asked.select(np.array([query])) for query in range(len(asked))]
-    found = [compute_similarities(one, others, theirs @ vector) for one, vector in zip(chosen, vectors, strict=True)]
+    chosen = [QueryTerms.extract(asked.select([query])) for query in range(len(asked))]
+    found = [
+        compute_similarities(one, others, norms, theirs @ vector) for one, vector in zip(chosen, vectors, strict=True)
+    ]
     names, excluded, topics = np.array(task.formulas.names), task.excluded or {}, {}
     for row, name, readable in zip(rows, task.topics.names, task.topics.readable.tolist(), strict=True):
         rest = 0 if task.is_complete else -1
         grades = np.array([task.qrels[name].get(formula, rest) for formula in names.tolist()], np.int64)
         is_listed = ~np.isin(names, list(excluded.get(name, ()))) & readable  # a list is empty without a topic's tree
         topics[row] = np.where(is_listed, grades, -1)
-    known = [query.known for query in chosen]
+    known = [query.known_similarities for query in chosen]
     depth = COMPLETE_DEPTH if task.is_complete else None
     return ComparedSet(task.name, keys, found, known, topics, task.formulas.readable, depth, labels)
 

@@ -7,8 +7,9 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.evaluation.formulas import FormulaSet, normalize_rows
 from eqkin.evaluation.systems import EngineSystem, TfIdfLatex, make_systems
+from eqkin.formulas.engine import parse_operators
 from eqkin.search import rerank
-from eqkin.search.features import compute_relevance, extract_features
+from eqkin.search.features import QueryTerms, compute_relevance, extract_norms
 from tests.evaluation.formulas import formulas
 
 KIN = (r"a^2 + b^2 = c^2", r"x^2 + y^2 = z^2", r"\sum_{k=1}^n k^2 = s", r"e^{i\pi} + 1 = 0", r"\int_0^1 f(x) \, dx")
@@ -28,9 +29,10 @@ def test_engine_system_ranks_as_the_engine(engine, some):
     asked = formulas(r"u^2 + v^2 = w^2", r"\int_a^b g(t) \, dt")
     found = engine.rank(asked, some)
     vectors, theirs = (normalize_rows(Encoder.load().embed(given.forest)) for given in (asked, some))
-    ours, others = extract_features(asked.forest), extract_features(some.forest)
+    ours, others = parse_operators(asked.forest), parse_operators(some.forest)
+    norms = extract_norms(others)
     for at in range(2):
-        expected = compute_relevance(ours.select(np.array([at])), others, theirs @ vectors[at])
+        expected = compute_relevance(QueryTerms.extract(ours.select([at])), others, norms, theirs @ vectors[at])
         np.testing.assert_array_equal(found[at], expected)
     assert found[0].argmax() in (0, 1) and found[1].argmax() == 4
     assert found.min() >= 0 and found.max() <= 1

@@ -1,11 +1,9 @@
-"""Outlines of operator trees as trees, and their terms alone."""
+"""Outlines of operator trees as trees."""
 
 import numpy as np
 
 from eqkin.formulas.kernels import find_outlines, find_parents
-from eqkin.formulas.operator_terms import FIRST_OUTLINE_FAMILY, extract_structure_terms
 from eqkin.formulas.operators import OperatorForest, simplify_label
-from eqkin.formulas.terms import Terms
 
 
 def build_outlines(forest: OperatorForest) -> OperatorForest:
@@ -22,11 +20,3 @@ def build_outlines(forest: OperatorForest) -> OperatorForest:
     none = forest.forms[:0], np.zeros_like(forest.form_offsets)
     offsets = np.searchsorted(node, forest.offsets)
     return OperatorForest(list(index), label, depth, offsets, forest.unparsed, *none)
-
-
-def extract_outline_terms(forest: OperatorForest) -> Terms:
-    """Return the terms of each tree's outline."""
-    terms = extract_structure_terms(forest)
-    kept = terms.family >= FIRST_OUTLINE_FAMILY
-    offsets = np.append(0, np.cumsum(kept))[terms.offsets]
-    return Terms(offsets, terms.code[kept], terms.family[kept], terms.count[kept])

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from eqkin.formulas.conversion import convert_formulas
 from eqkin.formulas.engine import FormulaEngine, evaluate
 from eqkin.formulas.kernels import find_parents
-from eqkin.formulas.kinds import TERM_FAMILIES
 from eqkin.formulas.mathml import parse_mathml, to_forest
-from eqkin.formulas.operator_terms import FIRST_OPERATOR_FAMILY, OPERATOR_TERM_FAMILIES, extract_operator_terms
+from eqkin.formulas.operator_terms import OUTLINE_FAMILIES, extract_structure_terms
 from eqkin.formulas.operators import FORM_KINDS, UNORDERED, OperatorForest
 from eqkin.latex.typed import clean_typed_formula
 from tests.formulas.strategies import build
@@ -291,12 +290,12 @@ def test_arrays_describe_the_tree(parser, converter):
 def extract_term_sets(parser, converter, *formulas):
     """Return, for each formula, the set of its terms by family."""
     forest = parser.parse(convert_formulas(converter, list(formulas)).forest)
-    terms = extract_operator_terms(forest)
+    terms = extract_structure_terms(forest)
     sets = []
     for tree in range(len(forest)):
         mine = slice(terms.offsets[tree], terms.offsets[tree + 1])
-        family, code = terms.family[mine] - FIRST_OPERATOR_FAMILY, terms.code[mine]
-        sets.append({name: set(code[family == at].tolist()) for at, name in enumerate(OPERATOR_TERM_FAMILIES)})
+        family, code = terms.family[mine], terms.code[mine]
+        sets.append({name: set(code[family == at].tolist()) for at, name in enumerate(OUTLINE_FAMILIES)})
     return sets
 
 
@@ -315,19 +314,18 @@ def test_anonymous_terms_do_not_depend_on_names(parser, converter):
     one, other = extract_term_sets(
         parser, converter, r"f(x_1, x_2) = \frac{x_1x_2}{g(x_1, x_2)}", r"h(a, b) = \frac{ab}{k(a, b)}"
     )
-    assert one["anypath"] == other["anypath"] and one["anytree"] == other["anytree"]
-    assert one["path"] != other["path"] and one["subtree"] != other["subtree"]
+    assert one["tree"] == other["tree"] and one["path"] != other["path"]
     assert one["form"] & other["form"]
 
 
 def test_terms_depend_on_the_order_of_other_operands(parser, converter):
     one, other = extract_term_sets(parser, converter, r"\frac{a}{2}", r"\frac{2}{a}")
-    assert not any(one[family] & other[family] for family in ("subtree", "anytree", "form"))
+    assert not any(one[family] & other[family] for family in ("tree", "form"))
 
 
 def test_formula_contains_the_subtrees_of_its_parts(parser, converter):
     part, whole = extract_term_sets(parser, converter, r"\frac{a}{a + b}", r"y = \sqrt{\frac{a}{b + a}} - 1")
-    assert part["subtree"] <= whole["subtree"] and part["anytree"] <= whole["anytree"]
+    assert part["tree"] <= whole["tree"]
 
 
 def test_renamed_form_is_the_same_only_after_consistent_renaming(parser, converter):
@@ -405,7 +403,7 @@ def test_statements_that_follow_from_a_chain_are_found(parser, converter):
 
 
 def test_empty_forest_has_no_terms(parser):
-    assert len(extract_operator_terms(parser.parse(build([]))).code) == 0
+    assert len(extract_structure_terms(parser.parse(build([]))).code) == 0
 
 
 @pytest.fixture(scope="module")
@@ -424,13 +422,6 @@ def test_selected_trees_concatenated_are_the_forest(forest):
     whole = OperatorForest.concatenate([forest.select([0]), forest.select([2, 1])])
     assert describe(whole.select([0, 2, 1])) == describe(forest)
     assert len(OperatorForest.concatenate([])) == 0
-
-
-def test_operator_and_presentation_families_differ(forest):
-    terms = extract_operator_terms(forest)
-    assert set(terms.family.tolist()) == set(
-        range(len(TERM_FAMILIES), len(TERM_FAMILIES) + len(OPERATOR_TERM_FAMILIES))
-    )
 
 
 def test_parser_interrupted_at_any_line_does_not_answer_the_next_call():

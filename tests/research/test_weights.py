@@ -76,7 +76,7 @@ def make_toy(name, telling, misleading):
 
 
 def test_ascent_removes_what_misleads_and_keeps_what_helps():
-    toy = make_toy("toy", "path", ["neighbours"])
+    toy = make_toy("toy", "path", ["tree"])
     assert toy.measure(WEIGHTS) == 0.5
     chosen = choose_weights([toy])
     assert toy.measure(chosen) == 1

@@ -60,11 +60,9 @@ def engine(folder: Path, encoder: Encoder) -> Iterator[SearchEngine]:
 
 
 @pytest.fixture(scope="session")
-def reader() -> Iterator[FormulaReader]:
+def reader() -> FormulaReader:
     """A reader of LaTeX, as in a search."""
-    opened = FormulaReader(1)
-    yield opened
-    opened.close()
+    return FormulaReader()
 
 
 @pytest.fixture(scope="session")

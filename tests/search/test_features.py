@@ -1,22 +1,21 @@
 """Similarities of formulas to a query, and the relevance they add up to."""
 
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from eqkin.formulas.engine import parse_operators
-from eqkin.formulas.idf import DocumentFrequencies, decode_norms, encode_norms, find_groups
+from eqkin.formulas.idf import decode_norms, encode_norms
+from eqkin.formulas.operator_terms import extract_structure_terms
 from eqkin.formulas.operators import FORM_KINDS, share_form
-from eqkin.formulas.terms import extract_terms
 from eqkin.search.features import (
     WEIGHTS,
+    QueryTerms,
     compute_relevance,
     compute_similarities,
-    extract_features,
-    extract_query,
-    weight_similarities,
+    extract_norms,
+    weigh_similarities,
 )
 
 QUERY = r"x^2 + y^2 = \frac{a}{x + y}"
@@ -30,12 +29,18 @@ FORMULAS = (SAME, COMMUTED, RENAMED, REWRITTEN, LARGER, OTHER)
 
 
 @pytest.fixture(scope="module")
-def relate(forest):
+def parse(forest):
+    """A function that reads formulas into operator trees."""
+    return lambda *formulas: parse_operators(forest(*formulas))
+
+
+@pytest.fixture(scope="module")
+def relate(parse):
     """A function that computes relevance with equal cosines."""
 
     def compute(query, *formulas, cosine=0.5):
-        cosines = np.full(len(formulas), cosine, np.float32)
-        return compute_relevance(extract_features(forest(query)), extract_features(forest(*formulas)), cosines)
+        operators, cosines = parse(*formulas), np.full(len(formulas), cosine, np.float32)
+        return compute_relevance(QueryTerms.extract(parse(query)), operators, extract_norms(operators), cosines)
 
     return compute
 
@@ -59,86 +64,33 @@ def test_rewritten_formulas_are_more_relevant_than_others(relate):
     assert related[1] > related[2]  # the same names
 
 
-def test_similarities_have_the_order_of_the_weights(forest):
-    query, formulas = extract_features(forest(QUERY)), extract_features(forest(SAME, RENAMED, OTHER))
-    cosines = np.array([1, 0.5, -0.5], np.float32)
-    found = dict(zip(WEIGHTS, compute_similarities(query, formulas, cosines).T, strict=True))
-    assert found["vector"].tolist() == cosines.tolist()
-    assert all(column[0] == pytest.approx(1, abs=1e-4) for column in found.values())
-    assert all(found[name][1] == pytest.approx(1, abs=1e-4) for name in ("anytree", "outline anytree"))
-    assert found["subtree"][1] < 0.7  # names differ
-    assert all(found[name][2] < 0.3 for name in WEIGHTS)
+def test_similarities_of_terms_that_the_query_lacks_are_left_out(parse):
+    known = dict(zip(WEIGHTS, QueryTerms.extract(parse("x")).known_similarities.tolist(), strict=True))
+    assert known == {"vector": True, "path": True, "tree": False}
+    columns = np.array([[1, 0, 1]], np.float32)
+    kept = WEIGHTS["vector"] + WEIGHTS["path"]
+    assert weigh_similarities(columns, np.array(list(known.values()))) == pytest.approx([WEIGHTS["vector"] / kept])
 
 
-def test_similarities_of_which_the_query_has_no_terms_are_left_out(forest):
-    query = extract_features(forest("x"))
-    known = dict(zip(WEIGHTS, query.known.tolist(), strict=True))
-    assert known["vector"] and known["path"] and not known["neighbours"]
-    columns = np.array([[name in ("vector", "neighbours") for name in WEIGHTS]], np.float32)
-    kept = sum(weight for name, weight in WEIGHTS.items() if known[name])
-    assert weight_similarities(columns, query.known) == pytest.approx([WEIGHTS["vector"] / kept])
-    nothing = weight_similarities(columns, query.known, dict.fromkeys(WEIGHTS, 0.0))
-    assert nothing.tolist() == [0]
-
-
-def test_weights_choose_between_similarities(forest):
-    query, formulas = extract_features(forest(QUERY)), extract_features(forest(SAME, OTHER))
-    columns = compute_similarities(query, formulas, np.array([0, 1], np.float32))
-    for name, best in (("vector", 1), ("path", 0), ("outline subtree", 0)):
+def test_weights_choose_between_similarities(parse):
+    query, formulas = QueryTerms.extract(parse(QUERY)), parse(SAME, OTHER)
+    columns = compute_similarities(query, formulas, extract_norms(formulas), np.array([0, 1], np.float32))
+    for name, best in (("vector", 1), ("path", 0), ("tree", 0)):
         alone = dict.fromkeys(WEIGHTS, 0.0) | {name: 2.0}
-        assert weight_similarities(columns, query.known, alone).argmax() == best
-
-
-def test_overlaps_sum_products_of_weights_of_common_terms(forest):
-    every = extract_features(forest(*FORMULAS))
-    bounds = zip(every.terms.offsets[:-1], every.terms.offsets[1:], strict=True)
-    weights = [dict(zip(every.terms.code[a:b].tolist(), every.weight[a:b].tolist(), strict=True)) for a, b in bounds]
-    groups = dict(zip(every.terms.code.tolist(), find_groups(every.terms.family).tolist(), strict=True))
-    expected = np.zeros(every.norms.shape)
-    for formula, theirs in enumerate(weights):
-        for code, weight in theirs.items():
-            expected[groups[code], formula] += weight * weights[0].get(code, 0)
-    assert every.compute_overlaps(every) == pytest.approx(expected, rel=1e-4, abs=1e-4)
-    assert every.norms[:, 0] == pytest.approx(expected[:, 0], rel=1e-4)
-
-
-def test_term_weights_grow_with_count_and_rarity(forest):
-    twice = extract_features(forest("a b = 1", r"a b = \frac{a b}{a b}"))
-    code = twice.terms.code[: twice.terms.offsets[1]]
-    later = twice.terms.offsets[1] + np.flatnonzero(np.isin(twice.terms.code[twice.terms.offsets[1] :], code))
-    pairs = [(twice.weight[np.flatnonzero(code == twice.terms.code[at])[0]], twice.weight[at]) for at in later]
-    assert all(once <= more < 2 * once for once, more in pairs) and any(once < more for once, more in pairs)
-    common = DocumentFrequencies.from_forest(forest(*["a b = 1"] * 8, "y", "z"), kept=1)
-    assert extract_features(forest("a b = 1"), idf=common).weight.max() < twice.weight[: len(code)].max()
-
-
-def test_features_can_be_selected_in_any_order(forest):
-    trees, query = forest(*FORMULAS), extract_features(forest(QUERY))
-    chosen, cosines = np.array([3, 0, 3]), np.array([0.5, 1, 0.5], np.float32)
-    picked, fresh = extract_features(trees).select(chosen), extract_features(trees.select(chosen))
-    assert len(picked) == 3
-    assert np.array_equal(compute_similarities(query, picked, cosines), compute_similarities(query, fresh, cosines))
-    assert len(picked.select(np.zeros(0, np.int64))) == 0
-
-
-def test_given_operator_trees_are_not_parsed_again(forest):
-    trees = forest(*FORMULAS)
-    given = extract_features(trees, parse_operators(trees.select([5, 4, 3, 2, 1, 0])))
-    structure = slice(1, None)  # without neighbours
-    assert np.array_equal(given.norms[structure], extract_features(trees).norms[structure, ::-1])
+        assert weigh_similarities(columns, query.known_similarities, alone).argmax() == best
 
 
 @pytest.mark.parametrize("query", [QUERY, LARGER, OTHER, "x", r"\frac{du(x)}{dt} = -u_{xx}"])
-def test_terms_counted_for_a_query_give_the_same_overlaps_as_all_terms(forest, query):
-    trees, asked = forest(*FORMULAS, query, r"\quad"), forest(query)
-    terms, every = extract_query(extract_terms(asked), parse_operators(asked)), extract_features(trees)
-    indexed = np.zeros((len(terms.indexed), len(trees)), np.uint8)
-    for tree, (start, end) in enumerate(pairwise(every.terms.offsets.tolist())):
-        codes, counts = every.terms.code[start:end], every.terms.count[start:end]
-        indexed[:, tree] = [counts[codes == code].sum() for code in terms.indexed]
-    found = terms.compute_overlaps(parse_operators(trees), indexed)
-    assert found == pytest.approx(terms.features.compute_overlaps(every), rel=1e-5, abs=1e-5)
-    assert found[:, -2] == pytest.approx(every.norms[:, -2], rel=1e-5)
+def test_overlaps_sum_products_of_weights_of_common_terms(parse, query):
+    operators, asked = parse(*FORMULAS, query, r"\quad"), QueryTerms.extract(parse(query))
+    terms = extract_structure_terms(operators)
+    weights = dict(zip(asked.codes.tolist(), asked.weights.tolist(), strict=True))
+    expected = np.zeros((2, len(operators)))
+    for tree, code, family, count in zip(terms.tree, terms.code, terms.family, terms.count, strict=True):
+        if family < 2:
+            expected[family, tree] += weights.get(int(code), 0) * 2 * count / (count + 1)
+    assert asked.compute_overlaps(operators) == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    assert asked.compute_overlaps(operators)[:, -2] == pytest.approx(asked.norms[:, 0], rel=1e-5)
 
 
 def test_stored_norms_are_exact_to_two_percent():
@@ -147,10 +99,9 @@ def test_stored_norms_are_exact_to_two_percent():
     assert encode_norms(np.array([1e9], np.float32)) == 255
 
 
-def test_relevance_of_no_formulas_and_of_a_blank_query(forest, relate):
+def test_relevance_of_no_formulas_and_of_a_blank_query(relate):
     assert relate(QUERY).shape == (0,)
     assert len(set(relate(r"\quad", *FORMULAS).tolist())) == 1  # the vector alone
-    assert len(extract_features(forest())) == 0
 
 
 def test_formula_solved_for_another_letter_is_more_relevant_than_one_that_looks_alike(relate):
@@ -163,9 +114,9 @@ def test_formulas_that_cannot_be_parsed_do_not_say_the_same():
     assert not share_form(zeros, zeros).any()
 
 
-def test_query_that_cannot_be_parsed_favours_no_formula(forest):
-    query, other = (extract_features(forest(formula)) for formula in (QUERY, OTHER))
-    zeros = np.zeros_like(query.forms)
-    unparsed = [replace(features, forms=zeros) for features in (query, other)]
+def test_query_that_cannot_be_parsed_favours_no_formula(parse):
+    query, other = QueryTerms.extract(parse(QUERY)), parse(OTHER)
+    unparsed = replace(query, forms=np.zeros_like(query.forms)), replace(other, forms=np.zeros_like(other.forms))
     cosines = np.full(1, 0.5, np.float32)
-    assert compute_relevance(*unparsed, cosines) == pytest.approx(compute_relevance(query, other, cosines))
+    expected = compute_relevance(query, other, extract_norms(other), cosines)
+    assert compute_relevance(*unparsed, extract_norms(other), cosines) == pytest.approx(expected)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from eqkin.search import rerank
-from eqkin.search.features import compute_relevance, extract_features
 from eqkin.search.rerank import combine_scores, compare_collections, compare_within
 
 QUERY = r"p(x|y) = \frac{p(y|x) p(x)}{p(y)}"
@@ -51,14 +50,18 @@ def test_the_whole_of_a_part_comes_first(compare):
 
 def test_long_formulas_with_the_same_beginning_differ(forest):
     long = "+".join(f"x_{{{number}}}" for number in range(90))
-    query, formulas = extract_features(forest(f"{long} = a")), extract_features(forest(f"{long} = a", f"{long} = b"))
-    scores = compute_relevance(query, formulas, np.array([1, 1], np.float32))
+    one = np.ones((1, 1), np.float32)
+    (scores,) = compare_collections(
+        forest(f"{long} = a"), one, forest(f"{long} = a", f"{long} = b"), np.tile(one, (2, 1))
+    )
     assert scores[0] == pytest.approx(1, abs=1e-4) and scores[0] > scores[1]
 
 
-def test_relevance_grows_with_the_cosine(forest, units):
-    query, formulas = extract_features(forest(QUERY)), extract_features(forest(*FORMULAS))
-    found = [compute_relevance(query, formulas, np.full(8, cosine, np.float32)) for cosine in np.linspace(0, 1, 12)]
+def test_relevance_grows_with_the_cosine(forest):
+    query, formulas = forest(QUERY), forest(*FORMULAS)
+    cosines = np.linspace(0, 1, 12, dtype=np.float32)
+    one = np.ones((1, 1), np.float32)
+    found = [compare_collections(query, one, formulas, np.full((8, 1), cosine))[0] for cosine in cosines]
     assert (np.diff(found, axis=0) > 0).all()
 
 

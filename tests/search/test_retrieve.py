@@ -10,14 +10,13 @@ import pytest
 from eqkin import Library
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import NodeColumns
-from eqkin.formulas.terms import extract_terms
 from eqkin.index.manifest import IndexManifest
 from eqkin.index.update import update_index
 from eqkin.search import Filters, SearchEngine
 from eqkin.search.candidates import QueryFeatures
-from eqkin.search.features import extract_query
+from eqkin.search.features import QueryTerms
 from eqkin.search.local import LocalSnapshot
-from eqkin.search.rerank import compare_collections, rerank
+from eqkin.search.rerank import compare_collections, rank
 from eqkin.search.results import SearchOptions
 from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
 
@@ -33,8 +32,8 @@ def _labels(results):
 
 @pytest.fixture
 def narrow(folder, encoder):
-    """An engine that retrieves one candidate by vector and by each kind of terms."""
-    few = RetrievalSettings(1, 1, 1, 1, scored_factor=400)
+    """An engine that retrieves one candidate by vector and one by terms."""
+    few = RetrievalSettings(vector_candidates=1, term_candidates=1)
     with SearchEngine(folder, encoder, retrieval=few) as opened:
         yield opened
 
@@ -50,15 +49,19 @@ def test_search_returns_candidates_by_relevance(engine, forest, units, query):
     tree = forest(query)
     (vector,) = units(tree)
     operators = parse_operators(tree)
-    terms = extract_terms(tree)
-    formula = extract_query(terms, operators)
-    features = QueryFeatures(query, "", NodeColumns.read(tree, 0), vector, terms, formula, operators)
+    features = QueryFeatures(
+        latex=query,
+        mathml="",
+        nodes=NodeColumns.read(tree, 0),
+        vector=vector,
+        terms=QueryTerms.extract(operators),
+        operators=operators,
+    )
     with engine.backend.snapshot() as snapshot:
-        found = retrieve(snapshot, features, SearchOptions(k=20))
-        ranked = rerank(features, found, text=False)
-        trees, scores = found.keys[ranked], found.score[ranked]
-        formulas, vectors = snapshot.library.get_trees(trees), snapshot.view.index.get_vectors(trees)
-    assert len(set(trees.tolist())) == len(trees) == SETTINGS.ranked_candidates
+        ranked = rank(snapshot, features, retrieve(snapshot, features, SearchOptions(k=20)), text=False)
+        trees, scores = ranked.keys, ranked.score
+        formulas, vectors = snapshot.get_trees(trees), snapshot.get_vectors(trees)
+    assert len(set(trees.tolist())) == len(trees) >= SETTINGS.vector_candidates
     expected = compare_collections(tree, vector[None], formulas, vectors)[0].tolist()
     assert scores.tolist() == pytest.approx(expected, abs=2e-5)
     hits = engine.search(query, k=20, group=False, fold=False).hits

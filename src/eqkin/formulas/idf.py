@@ -23,7 +23,7 @@ from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
 from eqkin.formulas.forest import Forest
-from eqkin.formulas.operator_terms import RANKED_FAMILIES, extract_structure_terms
+from eqkin.formulas.operator_terms import COMPARED_FAMILIES, extract_structure_terms
 from eqkin.formulas.operators import OperatorForest
 from eqkin.formulas.terms import Terms, extract_terms
 from eqkin.storage.files import write_file
@@ -38,8 +38,6 @@ MAX_COUNTED = 16  # occurrences of a term in a formula; more of them weigh hardl
 SATURATED_COUNTS = np.array([2 * count / (count + 1) for count in range(MAX_COUNTED + 1)], np.float32)
 _NORM_STEPS = 24  # 8 bits are enough for norms up to 41,000; 122,880 formulas have at most 10,858
 _DECODED_NORMS = np.expm1(np.arange(256) / _NORM_STEPS).astype(np.float32)
-_GROUPS = np.zeros(max(RANKED_FAMILIES) + 1, np.int64)
-_GROUPS[list(RANKED_FAMILIES)] = np.arange(len(RANKED_FAMILIES))
 
 TermCodes = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float32]
@@ -137,20 +135,11 @@ def saturate_counts(counts: npt.NDArray[Any]) -> Floats:
 
 
 def compute_norms(terms: Terms, weights: Floats) -> Floats:
-    """Return the norms of formulas: (families of `RANKED_FAMILIES`, formulas).
-
-    Args:
-        terms: Terms of `RANKED_FAMILIES`.
-        weights: Of each term.
-    """
-    cells = _GROUPS[terms.family] * len(terms) + terms.tree
-    norms = np.bincount(cells, weights * weights, len(RANKED_FAMILIES) * len(terms))
-    return norms.reshape(len(RANKED_FAMILIES), len(terms)).astype(np.float32)
-
-
-def find_groups(families: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:
-    """Return the position of families in `RANKED_FAMILIES`."""
-    return _GROUPS[families]
+    """Return the norms of formulas, given their terms and the weight of each: (COMPARED_FAMILIES, formulas)."""
+    compared = terms.family < COMPARED_FAMILIES
+    cells = terms.family[compared].astype(np.int64) * len(terms) + terms.tree[compared]
+    norms = np.bincount(cells, weights[compared] ** 2, COMPARED_FAMILIES * len(terms))
+    return norms.reshape(COMPARED_FAMILIES, len(terms)).astype(np.float32)
 
 
 def encode_norms(norms: Floats) -> npt.NDArray[np.uint8]:

@@ -14,29 +14,26 @@ from numba import bool_, float32, int64, types, uint8, uint16, uint32, uint64
 
 from eqkin.compiler import njit
 from eqkin.formulas.hashing import GOLDEN, MULTIPLIERS
-from eqkin.formulas.kinds import FAMILY_BITS, ROW_HASH, SIGN_HASH, TERM_FAMILIES, LabelKinds, TagKinds, TextKinds
+from eqkin.formulas.kinds import FAMILY_BITS, ROW_HASH, SIGN_HASH, LabelKinds, TagKinds, TextKinds
 from eqkin.storage.bits import PREFIX_BITS, WINDOW, load_bits, write_bits
 
-_FIRST_FAMILY = len(TERM_FAMILIES)  # of operator trees
-_OUTLINE_FAMILY = 5  # the first of outlines, counted from there
+_PATH, _TREE = 0, 1  # families of terms, see `operator_terms.OUTLINE_FAMILIES`
 _MAX_PATH = 4  # ancestors of a leaf in its longest path
 _MAX_POSITION = 3  # later operands share a slot
-_MAX_TERMS = 2 * (_MAX_PATH + 1)  # of a node, with and without names
 FIRST_LABELS = 64  # that have a symbol of their own; others share one with those of the same four leading bits
 LEADING_BITS = 4  # of the number of a label, which its symbol says
 LABEL_SYMBOLS = FIRST_LABELS + (1 << LEADING_BITS - 1) * 18  # enough for 2^24 labels
 KNOWN_PARENTS = 16  # labels of parents that are told apart when the label of an operand is coded
 LABEL_CONTEXTS = 1 + 2 * (KNOWN_PARENTS + 1)
 _CODE_BUCKETS, _BUCKET_SHIFT = 256, np.uint32(24)  # of the terms of a query
-_NAMES = 2  # columns of a table of labels: hashes with and without names, those of outlines, bits
-_BITS = 4
+_NAMED, _ANONYMOUS, _BITS = 2, 3, 4  # columns of a table of labels that outlines need
 
 _LAST_BYTES, _FAMILY_BITS = np.uint64(0x1FFF), np.uint64(FAMILY_BITS)
 _BYTE_BITS, _SEVEN = np.uint64(3), np.uint64(7)
 _ZERO, _HALF = np.uint64(0), np.uint64(32)
 _GOLDEN, _FIRST_FACTOR, _SECOND_FACTOR = np.uint64(GOLDEN), np.uint64(MULTIPLIERS[0]), np.uint64(MULTIPLIERS[1])
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
-_UNORDERED = np.uint64(LabelKinds.UNORDERED), np.uint64(LabelKinds.UNORDERED_OUTLINE)
+_UNORDERED = np.uint64(LabelKinds.UNORDERED_OUTLINE)
 _VARIABLE, _APPLIED, _DETAIL = map(np.uint64, (LabelKinds.VARIABLE, LabelKinds.APPLIED, LabelKinds.DETAIL))
 _WRAPPER = np.uint64(LabelKinds.WRAPPER)
 _SIMPLE = np.uint64(LabelKinds.VARIABLE | LabelKinds.PLAIN | LabelKinds.INDEXED | LabelKinds.DETAIL)
@@ -50,7 +47,6 @@ _ROW_HASH, _SIGN_HASH, _HASH = np.uint64(ROW_HASH), np.uint64(SIGN_HASH), 1  # t
 _NUMBERS, _BYTES, _CODES, _HASHES, _FLAGS, _FLOATS = (
     types.Array(dtype, 1, "C", readonly=True) for dtype in (int64, uint8, uint32, uint64, bool_, float32)
 )
-_COUNTS = types.Array(uint8, 2, "C", readonly=True)
 _PREFIXES = types.Array(uint16, 1, "C", readonly=True)
 _TABLE = types.Array(uint64, 2, "C", readonly=True)
 
@@ -222,55 +218,15 @@ def _knows(known, code, learn):
 
 
 @njit()
-def _hash_nodes(label, parent, tree, table, outline, seeds, known, learn, keys, count):
-    """Write the keys of all paths and subtrees after `count` others; return how many there are then."""
-    size = len(parent)
-    n_children, place, slot = np.zeros(size, np.int64), np.zeros(size, np.uint64), np.zeros(size, np.uint64)
-    for node in range(size):
-        above = parent[node]
-        if above != node:
-            if table[label[above], _BITS] & _UNORDERED[outline] == _ZERO:
-                place[node] = np.uint64(min(n_children[above], _MAX_POSITION) + 1)
-            slot[node] = _combine(table[label[above], _NAMES * outline], place[node])
-            n_children[above] += 1
-    for variant in range(_NAMES):
-        column, family = _NAMES * outline + variant, _OUTLINE_FAMILY * outline + variant
-        for leaf in range(size):
-            node, code = leaf, table[label[leaf], column]
-            for _ in range(_MAX_PATH + 1 if n_children[leaf] == 0 else 0):
-                if not _knows(known, code, learn):
-                    break
-                keys[count] = _make_key(tree[leaf], code, seeds, family)
-                count += 1
-                if parent[node] == node:
-                    break
-                code = _combine(code, slot[node])
-                node = parent[node]
-        operands, is_known = np.zeros(size, np.uint64), np.ones(size, np.bool_)
-        for node in range(size - 1, -1, -1):  # operands before their operator
-            code, above = table[label[node], column], parent[node]
-            if is_known[node]:
-                if n_children[node] > 0:
-                    code = _combine(code, operands[node])
-                    keys[count] = _make_key(tree[node], code, seeds, family + _NAMES)
-                    count += 1
-            if not is_known[node] or not _knows(known, code, learn):
-                is_known[above] = False
-            elif above != node:
-                operands[above] += _combine(place[node], code)
-    return count
-
-
-@njit()
 def _make_key(tree, code, seeds, family):
     """Return tree, first bits of the hash, and family of a term, as `terms.make_term_keys`."""
     term = np.uint64(tree) << _HALF | _combine(seeds[family], code) >> _HALF
-    return term << _FAMILY_BITS | np.uint64(_FIRST_FAMILY + family)
+    return term << _FAMILY_BITS | np.uint64(family)
 
 
-@njit(uint64[::1](_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES, bool_, uint8[::1], bool_), cache=True, nogil=True)
-def hash_terms(label, parent, tree, table, seeds, outlines, known, learn):
-    """Return the keys of all paths and subtrees (`terms.make_term_keys`).
+@njit(uint64[::1](_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES, uint8[::1], bool_), cache=True, nogil=True)
+def hash_terms(label, parent, tree, table, seeds, known, learn):
+    """Return the keys of all paths and trees of outlines (`terms.make_term_keys`).
 
     Args:
         label: Labels of operator trees, all of them rows of `table`.
@@ -278,31 +234,57 @@ def hash_terms(label, parent, tree, table, seeds, outlines, known, learn):
         tree: The number of each node's tree.
         table: What is known of labels (`operators.describe_labels`).
         seeds: Hashes of families.
-        outlines: Whether terms of outlines are added.
         known: (2^13,) a bit for each value of the last 16 bits of a hash.
         learn: Whether all hashes are added to `known`. Otherwise whatever grows from a part that is not known is left
             out.
     """
-    keys, count = np.empty(_MAX_TERMS * len(label) * (1 + outlines), np.uint64), 0
-    for outline in range(1 + outlines):
-        if outline:
-            nodes, shown, parent = find_outlines(label, parent, table)
-            label, tree = label[shown], tree[nodes]
-        count = _hash_nodes(label, parent, tree, table, outline, seeds, known, learn, keys, count)
+    nodes, shown, parent = find_outlines(label, parent, table)
+    label, tree = label[shown], tree[nodes]
+    size = len(parent)
+    n_children, place, slot = np.zeros(size, np.int64), np.zeros(size, np.uint64), np.zeros(size, np.uint64)
+    for node in range(size):
+        above = parent[node]
+        if above != node:
+            if table[label[above], _BITS] & _UNORDERED == _ZERO:
+                place[node] = np.uint64(min(n_children[above], _MAX_POSITION) + 1)
+            slot[node] = _combine(table[label[above], _NAMED], place[node])
+            n_children[above] += 1
+    keys, count = np.empty((_MAX_PATH + 1) * size, np.uint64), 0
+    for leaf in range(size):
+        node, code = leaf, table[label[leaf], _NAMED]
+        for _ in range(_MAX_PATH + 1 if n_children[leaf] == 0 else 0):
+            if not _knows(known, code, learn):
+                break
+            keys[count] = _make_key(tree[leaf], code, seeds, _PATH)
+            count += 1
+            if parent[node] == node:
+                break
+            code = _combine(code, slot[node])
+            node = parent[node]
+    operands, is_known = np.zeros(size, np.uint64), np.ones(size, np.bool_)
+    # A node's operands follow it, so they are hashed before it.
+    for node in range(size - 1, -1, -1):
+        code, above = table[label[node], _ANONYMOUS], parent[node]
+        if is_known[node] and n_children[node] > 0:
+            code = _combine(code, operands[node])
+            keys[count] = _make_key(tree[node], code, seeds, _TREE)
+            count += 1
+        if not is_known[node] or not _knows(known, code, learn):
+            is_known[above] = False
+        elif above != node:
+            operands[above] += _combine(place[node], code)
     return keys[:count].copy()
 
 
 @njit(
     bool_(
         *(_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES, uint8[::1]),
-        *(_CODES, _NUMBERS, _FLOATS, _COUNTS, _NUMBERS, _FLOATS, float32[:, ::1]),
+        *(_CODES, _NUMBERS, _FLOATS, _FLOATS, float32[:, ::1]),
     ),
     cache=True,
     nogil=True,
 )
-def add_overlaps(
-    label, depth, offsets, table, seeds, known, codes, families, weights, counted, places, saturated, overlaps
-):
+def add_overlaps(label, depth, offsets, table, seeds, known, codes, families, weights, saturated, overlaps):
     """Add up the weights of a query's terms that operator trees have; return False if the nodes do not form trees.
 
     Args:
@@ -312,17 +294,15 @@ def add_overlaps(
         table: What is known of labels (`operators.describe_labels`).
         seeds: Hashes of families.
         known: What `hash_terms` learned of the query.
-        codes: Terms of the query, ascending.
+        codes: Paths and trees of the query, ascending.
         families: The row of `overlaps` to which each belongs.
         weights: The weight of each for one occurrence.
-        counted: (terms, trees) how often some of the terms occur, which are not paths or subtrees.
-        places: Which of the terms these are.
         saturated: By what a weight is multiplied for each number of occurrences.
         overlaps: (families, trees) to which is added.
     """
     n_trees, n_terms = len(offsets) - 1, len(codes)
     parent = find_parents(label, depth, offsets, len(table))
-    if len(parent) != len(label) or counted.shape != (len(places), n_trees):
+    if len(parent) != len(label):
         return False
     tree, counts = np.empty(len(label), np.int64), np.zeros((n_trees, n_terms + 1), np.int32)
     for number in range(n_trees):
@@ -332,14 +312,12 @@ def add_overlaps(
         while term < n_terms and codes[term] >> _BUCKET_SHIFT == bucket:
             term += 1
         first[bucket + 1] = term
-    for key in hash_terms(label, parent, tree, table, seeds, True, known, False):
+    for key in hash_terms(label, parent, tree, table, seeds, known, False):
         code = np.uint32(key >> _FAMILY_BITS)
         leading = np.int64(code >> _BUCKET_SHIFT)
         for place in range(first[leading], first[leading + 1]):
             if codes[place] == code:
                 counts[np.int64(key >> _HALF + _FAMILY_BITS), place] += 1
-    for place in range(len(places)):
-        counts[:, places[place]] = counted[place]
     for number in range(n_trees):
         for term in range(n_terms):
             if counts[number, term]:

@@ -1,4 +1,4 @@
-"""Segments of the structure of equations: operator trees, and lists of the terms of both kinds of trees.
+"""Segments of the structure of equations: operator trees, and lists of their terms.
 
 A segment has its trees in ascending order; a tree's place among them is its row.
 
@@ -8,8 +8,8 @@ A segment has its trees in ascending order; a tree's place among them is its row
     display  (trees,)           the last bits of the number of its display (`library.references`)
     latex    (trees,)           a hash of its LaTeX
 
-Arrays whose names begin with `postings.` are lists (`index.postings`); occurrences are counted only where ranking needs
-them, of neighbours. Those that begin with `operators.` are operator trees (`trees.stored_operators`).
+Arrays whose names begin with `postings.` are lists of terms (`index.postings`), whose occurrences are not counted.
+Those that begin with `operators.` are operator trees (`formulas.stored_operators`).
 """
 
 from __future__ import annotations
@@ -25,38 +25,24 @@ import numpy.typing as npt
 
 from eqkin.errors import CorruptData
 from eqkin.formulas.engine import parse_operators
-from eqkin.formulas.idf import MAX_COUNTED, compute_norms, encode_norms, load_bundled_frequencies, weigh_terms
-from eqkin.formulas.kinds import TERM_FAMILIES
-from eqkin.formulas.operator_terms import (
-    FIRST_OPERATOR_FAMILY,
-    NEIGHBOUR_FAMILY,
-    OPERATOR_TERM_FAMILIES,
-    RANKED_FAMILIES,
-    extract_structure_terms,
-)
+from eqkin.formulas.idf import compute_norms, encode_norms, load_bundled_frequencies, weigh_terms
+from eqkin.formulas.operator_terms import COMPARED_FAMILIES, extract_structure_terms
 from eqkin.formulas.operators import OperatorForest, accumulate
 from eqkin.formulas.stored_operators import OPERATOR_ARRAYS, StoredOperators, pack_operators
-from eqkin.formulas.terms import INDEXED_FAMILIES, Terms, extract_terms
 from eqkin.index.embedding import TreeTask
 from eqkin.index.manifest import REBUILD_HINT, SETTINGS, IndexSettings, TermsEntry
 from eqkin.index.postings import POSTING_ARRAYS, Codes, PostingLists, encode_postings
 from eqkin.index.vectors import Floats, Integers
 from eqkin.storage.segments import Array, open_arrays, write_arrays
 
-# Families of terms that are indexed. Of presentation trees: symbols, pairs of neighbours. Of operator trees: operators
-# with all that is below them, paths without names, whole statements.
-PRESENTATION_FAMILIES = tuple(map(TERM_FAMILIES.index, INDEXED_FAMILIES))
-NAMED_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("subtree",))
-NAMELESS_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("anypath", "form"))
-PATTERN_FAMILIES = (*NAMED_FAMILIES, *NAMELESS_FAMILIES[:-1])  # of parts, not of whole statements
-TERM_SCHEME = 7  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
+TERM_SCHEME = 8  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
 SEGMENT_SCHEME = 100 * TERM_SCHEME + 8  # raise the last two digits when only the arrays of a segment change
 
 _LENGTH_PIVOT = np.float32(0.35)  # how much a formula's size counts against it
 _LENGTH_OFFSET = np.float32(5)  # nodes that every formula has in addition
 _ARRAYS: dict[str, tuple[str, list[int]]] = {
     "runs": ("I64", [-1, 2]),
-    "norms": ("U8", [-1, len(RANKED_FAMILIES)]),
+    "norms": ("U8", [-1, COMPARED_FAMILIES]),
     "papers": ("I64", [-1, 2]),
     "display": ("U16", [-1]),
     "latex": ("U32", [-1]),
@@ -65,12 +51,6 @@ _ARRAYS: dict[str, tuple[str, list[int]]] = {
 }
 
 Rows = npt.NDArray[np.uint32]
-
-
-def select_codes(terms: Terms, families: Sequence[int]) -> Codes:
-    """Return the codes of some families of the first tree's terms."""
-    chosen = terms.select_families(families)
-    return chosen.code[: chosen.offsets[1]]
 
 
 def normalise_length(nodes: npt.NDArray[Any]) -> Floats:
@@ -97,18 +77,12 @@ def extract_structure(task: TreeTask) -> tuple[Integers, Structure]:
     Papers, displays and LaTeX are not known here, and 0.
     """
     operators = parse_operators(task.forest)
-    presentation = extract_terms(task.forest, families=INDEXED_FAMILIES)
-    structure = extract_structure_terms(operators)
-    ranked = presentation.select_families([NEIGHBOUR_FAMILY]).merge(structure)
-    norms = compute_norms(ranked, weigh_terms(ranked, load_bundled_frequencies()))
-    indexed = presentation.merge(structure).select_families(
-        (*PRESENTATION_FAMILIES, *NAMED_FAMILIES, *NAMELESS_FAMILIES)
-    )
-    counts = np.where(indexed.family == NEIGHBOUR_FAMILY, np.minimum(indexed.count, MAX_COUNTED), 1).astype(np.uint8)
-    owners = indexed.tree.astype(np.uint32)
+    terms = extract_structure_terms(operators)
+    norms = encode_norms(compute_norms(terms, weigh_terms(terms, load_bundled_frequencies())).T)
     operators = replace(operators)  # a copy without cached properties, which need not be sent to the writer
     columns = np.zeros((len(operators), 3), np.int64)
-    return task.numbers, Structure(owners, indexed.code, counts, encode_norms(norms.T), operators, columns)
+    counts = np.ones(len(terms.code), np.uint8)
+    return task.numbers, Structure(terms.tree.astype(np.uint32), terms.code, counts, norms, operators, columns)
 
 
 class TermSegment:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.formulas.idf import decode_norms
-from eqkin.formulas.operator_terms import RANKED_FAMILIES, compute_form_codes
+from eqkin.formulas.operator_terms import COMPARED_FAMILIES, compute_form_codes
 from eqkin.formulas.operators import OperatorForest, StoredLabels, share_form
 from eqkin.index.manifest import TermsEntry
 from eqkin.index.posting_kernels import TERM
@@ -75,7 +75,7 @@ class TermIndex:
 
     def get_norms(self, trees: Integers) -> Floats:
         """Return the norms of some trees, all of which must be there: (families, trees)."""
-        norms = np.zeros((len(trees), len(RANKED_FAMILIES)), np.uint8)
+        norms = np.zeros((len(trees), COMPARED_FAMILIES), np.uint8)
         for number, rows, places in self._rows.iter_parts(self._rows.find_rows(trees)):
             norms[places] = self._segments[number].norms[rows]
         return decode_norms(norms.T)
@@ -86,24 +86,6 @@ class TermIndex:
         for number, rows, places in self._rows.iter_parts(self._rows.find_rows(trees)):
             columns[places] = self._segments[number].get_columns(rows)
         return EquationColumns(trees, *columns.T)
-
-    def count_terms(self, codes: Codes, trees: Integers) -> npt.NDArray[np.uint8]:
-        """Return how often terms occur in some trees, all of which must be there: (terms, trees).
-
-        Args:
-            codes: Terms of families whose occurrences are counted.
-            trees: Numbers of the trees.
-        """
-        rows = self._rows.find_rows(trees)
-        order = np.argsort(rows, kind="stable")
-        parts = [np.zeros((len(codes), 0), np.uint8)]
-        for number, inside, _ in self._rows.iter_parts(rows[order]):
-            segment = self._segments[number]
-            with segment.check_damage():
-                parts.append(segment.lists.count_terms(codes, inside))
-        counts = np.empty((len(codes), len(trees)), np.uint8)
-        counts[:, order] = np.concatenate(parts, axis=1)
-        return counts
 
     @cached_property
     def _labels(self) -> tuple[StoredLabels, list[int]]:

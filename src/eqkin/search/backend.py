@@ -23,7 +23,6 @@ from eqkin.library.records import EquationRef as EquationRef
 from eqkin.library.records import Facets as Facets
 from eqkin.library.records import PaperCount as PaperCount
 from eqkin.library.references import EquationColumns, hash_latex
-from eqkin.search.features import QueryTerms
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Codes: TypeAlias = npt.NDArray[np.uint32]
@@ -144,16 +143,12 @@ class Snapshot(Protocol):
     def get_operators(self, keys: Keys) -> OperatorForest:
         """Return operator trees, in the order of the keys; raises `NoSuchEquation`."""
 
-    def compare_terms(self, keys: Keys, operators: OperatorForest, query: QueryTerms) -> tuple[Floats, Floats]:
-        """Compare the terms of formulas with those of a query.
+    def get_norms(self, keys: Keys, operators: OperatorForest) -> Floats:
+        """Return sums of squared weights of the terms of equations: (COMPARED_FAMILIES, equations).
 
         Args:
             keys: Of the equations.
-            operators: Their operator trees.
-            query: Terms of the query.
-
-        Returns:
-            Dot products of weights, and sums of squared weights of the formulas: (families, formulas) each.
+            operators: Their operator trees, from which a backend may compute what it does not store.
 
         Raises:
             NoSuchEquation: an equation is gone.

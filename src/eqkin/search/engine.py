@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import ContextDecorator, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -17,24 +17,23 @@ from threadpoolctl import OpenBLASController, ThreadpoolController
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.formulas.engine import parse_operators
-from eqkin.formulas.mathml import to_mathml
+from eqkin.formulas.mathml import NodeColumns, to_mathml
 from eqkin.formulas.operators import OperatorForest
-from eqkin.formulas.terms import INDEXED_FAMILIES, extract_terms
 from eqkin.index.manifest import load_encoder
 from eqkin.library.files import LibraryFiles
 from eqkin.limits import LIMITS, check_cancelled
-from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot
-from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures, Rows
-from eqkin.search.deduplicate import deduplicate, keep_best_of_display, limit_per_paper, put_same_first
+from eqkin.search.backend import EquationRef, Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot
+from eqkin.search.candidates import QueryFeatures, RankedCandidates, Rows
+from eqkin.search.deduplicate import deduplicate, keep_best_of_display, limit_per_paper
 from eqkin.search.explain import Explanation, explain_hits
 from eqkin.search.facets import FACETS, FacetPool, count_facets, drop_facet_filters, find_best_per_field
-from eqkin.search.features import extract_query
+from eqkin.search.features import QueryTerms
 from eqkin.search.local import LocalBackend, get_folder
 from eqkin.search.names import Completion, find_atlas_name, list_completions, name_forms
 from eqkin.search.papers import find_related_papers, load_query_paper, read_draft
 from eqkin.search.query import Formula, FormulaReader, OversizedFormula, UnreadableFormula
 from eqkin.search.reader import QueryReader, ReadQuery
-from eqkin.search.rerank import rerank
+from eqkin.search.rerank import rank
 from eqkin.search.results import (
     WEAK_SCORE,
     EquationRecord,
@@ -317,9 +316,16 @@ class SearchEngine:
         if not np.isfinite(length) or length == 0:
             raise BadInput("the network has no vector for this formula; is the model damaged?")
         unit, pattern = vector / np.float32(length), Pattern(operators) if wildcards else None
-        terms = extract_terms(plain, families=INDEXED_FAMILIES)
-        structure = extract_query(terms, parse_operators(plain) if wildcards else operators)
-        return QueryFeatures(formula.latex, mathml, formula.nodes, unit, terms, structure, operators, pattern)
+        plain_operators = parse_operators(plain) if wildcards else operators
+        return QueryFeatures(
+            latex=formula.latex,
+            mathml=mathml,
+            nodes=formula.nodes,
+            vector=unit,
+            terms=QueryTerms.extract(plain_operators, operators if wildcards else None),
+            operators=operators,
+            pattern=pattern,
+        )
 
     def _search(
         self,
@@ -346,22 +352,19 @@ class SearchEngine:
         named = snapshot.find_named(read.name, options.filters) if read is not None and read.name else set()
         candidates = retrieve(snapshot, query, options, self.retrieval, named)
         clock.record("candidates")
-        ranked = _rank(query, candidates, options, named)
-        chosen = self._choose(ranked, candidates, options)
-        if query is not None and not chosen.more and candidates.has_rest:
-            least = float(candidates.score.min(initial=1.0))
-            rest = candidates.load_rest(query.vector, least)
-            chosen = self._choose(np.concatenate((ranked, rest)), candidates, options)
+        ranked = rank(snapshot, query, candidates, text=bool(options.text), named=named)
+        chosen = self._choose(ranked, options)
         clock.record("ranking")
         rows = chosen.rows[options.offset :]
-        records = _read_records(snapshot, candidates, rows)  # first: references are read with them
-        shown = candidates.build(rows, chosen.duplicates, chosen.hidden)
-        shown = [candidate for candidate in shown if candidate.ref.key in records]  # others were removed a moment ago
-        operators = candidates.get_operators([candidate.row for candidate in shown]) if shown else None
+        keys = ranked.keys[rows]
+        trees = dict(zip(keys.tolist(), snapshot.get_nodes(keys.tolist()), strict=True))
+        records = snapshot.get_records(trees, trees)  # first: references are read with them
+        shown = [row for row in _build_candidates(snapshot, ranked, chosen, rows) if row.ref.key in records]
+        operators = snapshot.get_operators(ranked.keys[[one.row for one in shown]]) if shown else None
         clock.record("records")
         marked, reasons = "", [Explanation()] * len(shown)
         if query is not None and operators is not None:
-            reasons = _explain(query, candidates, shown, operators, options.explain)
+            reasons = _explain(query, ranked, trees, shown, operators, options.explain)
             marked = to_mathml(query.nodes, classes={}) if options.explain else ""
             clock.record("explaining")
         forms = name_forms(operators) if operators is not None else []
@@ -374,14 +377,14 @@ class SearchEngine:
             more=chosen.more,
             nothing_close=query is not None
             and all(hit.relation == "weak" for hit in hits)
-            and bool((candidates.score[chosen.rows[: options.offset]] < WEAK_SCORE).all()),
+            and bool((ranked.score[chosen.rows[: options.offset]] < WEAK_SCORE).all()),
             seconds=clock.seconds,
             marked=marked,
             missing=snapshot.missing,
             query=read,
         )
         if options.facets and len(snapshot):
-            results = self._add_facets(snapshot, query, options, lambda: FacetPool.build(candidates, ranked), results)
+            results = self._add_facets(snapshot, query, options, lambda: FacetPool.build(snapshot, ranked), results)
             clock.record("facets")
         return results
 
@@ -401,7 +404,7 @@ class SearchEngine:
                 return build_pool()
             without = replace(options, filters=base)
             candidates = retrieve(snapshot, query, without, self.retrieval)
-            return FacetPool.build(candidates, _rank(query, candidates, without))
+            return FacetPool.build(snapshot, rank(snapshot, query, candidates, text=bool(without.text)))
 
         formula = (query.latex, query.mathml) if query is not None else None
         pool = self._pools.get(snapshot.version, (formula, options.text, base, options.exclude), rank_pool)
@@ -433,17 +436,17 @@ class SearchEngine:
         fields, years, languages, keys = map(build, FACETS)
         return replace(results, same=counts.total, fields=fields, years=years, languages=languages, papers=keys)
 
-    def _choose(self, ranked: Rows, candidates: CandidateSet, options: SearchOptions) -> _Choice:
+    def _choose(self, ranked: RankedCandidates, options: SearchOptions) -> _Choice:
         """Choose the list up to its last hit that is shown.
 
         Each formula is listed once, of a display and its rows the best, and there are not too many of one paper.
         """
-        rows, duplicates = keep_best_of_display(ranked, candidates), dict[int, list[int]]()
+        rows, duplicates = keep_best_of_display(ranked), dict[int, list[int]]()
         if options.fold:
-            rows, duplicates = deduplicate(rows, candidates)
-        first, end = int((rows < len(candidates.keys)).sum()), options.offset + options.k
-        papers = candidates.columns.paper[rows].tolist()
-        places, hidden = limit_per_paper(papers, end, self.per_paper if options.group else len(rows), first)
+            rows, duplicates = deduplicate(ranked, rows)
+        end = options.offset + options.k
+        papers = ranked.columns.paper[rows].tolist()
+        places, hidden = limit_per_paper(papers, end, self.per_paper if options.group else len(rows))
         counts = {int(rows[place]): count for place, count in hidden.items()}
         return _Choice(rows[places], duplicates, counts, min(len(rows), LIMITS.results) > end)
 
@@ -477,21 +480,34 @@ class _Choice(NamedTuple):
     more: bool  # whether there are more
 
 
-def _rank(
-    query: QueryFeatures | None, candidates: CandidateSet, options: SearchOptions, named: Collection[int] = ()
-) -> Rows:
-    ranked = rerank(query, candidates, text=bool(options.text), named=named)
-    if query is None or query.pattern is not None or not len(ranked):
-        return ranked
-    ranked = put_same_first(query, ranked, candidates)
-    is_named = np.isin(candidates.keys[ranked], list(named))
-    return np.concatenate((ranked[is_named], ranked[~is_named])) if named else ranked
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An equation that is shown."""
+
+    ref: EquationRef
+    row: int  # in `RankedCandidates`
+    similarity: float  # cosine
+    text_score: float
+    score: float
+    duplicates: tuple[EquationRef, ...] = ()
+    hidden: int = 0  # better candidates of the same paper that are not shown
 
 
-def _read_records(snapshot: Snapshot, candidates: CandidateSet, rows: Rows) -> dict[int, EquationRecord]:
-    nodes = candidates.get_nodes(rows.tolist())
-    trees = dict(zip(candidates.columns.keys[rows].tolist(), nodes, strict=True))
-    return snapshot.get_records(trees, trees)
+def _build_candidates(snapshot: Snapshot, ranked: RankedCandidates, chosen: _Choice, rows: Rows) -> list[Candidate]:
+    """Read references; those that are gone are left out."""
+    others = [row for one in rows.tolist() for row in chosen.duplicates.get(one, ())]
+    refs = snapshot.get_refs(ranked.keys[[*rows.tolist(), *others]].tolist()) if len(rows) else {}
+    keys = ranked.keys.tolist()
+    return [
+        Candidate(
+            refs[keys[row]], row, float(ranked.similarity[row]), float(ranked.text_score[row]),
+            float(ranked.score[row]),
+            tuple(refs[keys[other]] for other in chosen.duplicates.get(row, ()) if keys[other] in refs),
+            chosen.hidden.get(row, 0),
+        )
+        for row in rows.tolist()
+        if keys[row] in refs
+    ]  # fmt: skip
 
 
 def _build_hits(
@@ -532,20 +548,20 @@ def _build_short_hits(
 
 def _explain(
     query: QueryFeatures,
-    candidates: CandidateSet,
+    ranked: RankedCandidates,
+    nodes: Mapping[int, NodeColumns],
     shown: Sequence[Candidate],
     operators: OperatorForest,
     parts: bool,
 ) -> list[Explanation]:
     """Return how hits, given with their operator trees, are related to the query; with `parts`, what matches."""
-    known = () if parts else candidates.matches.tolist()  # whether a query with wildcards matches
-    places = [place for place, candidate in enumerate(shown) if candidate.row >= len(known)]
-    trees = candidates.get_nodes([shown[place].row for place in places])
-    theirs = operators if len(places) == len(shown) else operators.select(places)
-    found = dict(zip(places, explain_hits(query.nodes, query.operators, trees, theirs, parts=parts), strict=True))
+    if query.pattern is not None and not parts:
+        found = [Explanation(_PATTERN_RELATIONS[ranked.matches[candidate.row]]) for candidate in shown]
+    else:
+        trees = [nodes[candidate.ref.key] for candidate in shown]
+        found = explain_hits(query.nodes, query.operators, trees, operators, parts=parts)
     reasons = []
-    for place, candidate in enumerate(shown):
-        why = found.get(place) or Explanation(_PATTERN_RELATIONS[known[candidate.row]])
+    for candidate, why in zip(shown, found, strict=True):
         similar = "weak" if candidate.score < WEAK_SCORE else "similar"
         reasons.append(why if why.relation else replace(why, relation=similar))
     return reasons

@@ -12,9 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from eqkin.library.records import Filters, PaperCount
-from eqkin.search.candidates import CandidateSet, Rows
+import numpy as np
 
+from eqkin.library.records import Filters, PaperCount
+from eqkin.search.backend import Snapshot
+from eqkin.search.candidates import RankedCandidates
+
+# Candidates beyond these have little to do with the query.
+_COUNTED_CANDIDATES = 200
 MAX_PAPERS = 20  # in the facet of papers
 FACETS = ("fields", "years", "languages", "papers")
 
@@ -33,17 +38,19 @@ class FacetPool:
     score: list[float]
 
     @classmethod
-    def build(cls, candidates: CandidateSet, ranked: Rows) -> FacetPool:
+    def build(cls, snapshot: Snapshot, ranked: RankedCandidates) -> FacetPool:
         """Read the papers of ranked candidates; those that are gone are left out."""
-        papers = candidates.get_paper_facets(ranked)
-        rows = [
-            row
-            for row, key in zip(ranked.tolist(), candidates.columns.keys[ranked].tolist(), strict=True)
-            if key in papers
-        ]
-        keys = candidates.columns.keys[rows].tolist()
-        scores = (column[rows].tolist() for column in (candidates.similarity, candidates.text_score, candidates.score))
-        return cls(keys, [papers[key] for key in keys], *scores)
+        best = ranked.columns.select(np.arange(min(len(ranked), _COUNTED_CANDIDATES)))
+        papers = snapshot.get_paper_facets(best)
+        rows = [row for row, key in enumerate(best.keys.tolist()) if key in papers]
+        keys = ranked.keys[rows].tolist()
+        return cls(
+            keys=keys,
+            papers=[papers[key] for key in keys],
+            similarity=ranked.similarity[rows].tolist(),
+            text_score=ranked.text_score[rows].tolist(),
+            score=ranked.score[rows].tolist(),
+        )
 
 
 @dataclass(frozen=True)

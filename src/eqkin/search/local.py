@@ -31,7 +31,7 @@ from eqkin.library.queries import has_equations
 from eqkin.library.records import select_papers, select_trees
 from eqkin.library.references import EquationColumns, read_columns
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, PaperCount
-from eqkin.search.features import QueryTerms, extract_features
+from eqkin.search.features import extract_norms
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 
 _LOG = logging.getLogger("eqkin.search")
@@ -253,14 +253,12 @@ class LocalSnapshot:
             return terms.get_operators(keys)
         return parse_operators(self.get_trees(keys))
 
-    def compare_terms(self, keys: Keys, operators: OperatorForest, query: QueryTerms) -> tuple[Floats, Floats]:
-        """Compare the terms of formulas with those of a query; see `Snapshot`."""
+    def get_norms(self, keys: Keys, operators: OperatorForest) -> Floats:
+        """Return the norms of equations; see `Snapshot`."""
         terms = self._index.terms
         if terms is None or not terms.find_known(keys).all():
-            features = extract_features(self.get_trees(keys), operators)
-            return query.features.compute_overlaps(features), features.norms
-        overlaps = query.compute_overlaps(operators, terms.count_terms(query.indexed, keys))
-        return overlaps, terms.get_norms(keys)
+            return extract_norms(operators)
+        return terms.get_norms(keys)
 
     def get_records(
         self, keys: Iterable[int], trees: Mapping[int, NodeColumns] | None = None

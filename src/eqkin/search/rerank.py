@@ -1,4 +1,4 @@
-r"""Reranking: sort candidates by the relevance of their formulas and by how well their text matches.
+r"""Ranking: sort candidates by the relevance of their formulas and by how well their text matches.
 
 With a formula and text, a candidate's score is
 
@@ -17,20 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.formulas import Forest
-from eqkin.search.candidates import CandidateSet, QueryFeatures, Rows
-from eqkin.search.features import (
-    FormulaFeatures,
-    combine_similarities,
-    compute_relevance,
-    extract_features,
-    favour_same_statements,
-    weight_similarities,
-)
+from eqkin.formulas.engine import parse_operators
+from eqkin.formulas.operators import OperatorForest, share_form
+from eqkin.search.backend import Snapshot
+from eqkin.search.candidates import Candidates, QueryFeatures, RankedCandidates
+from eqkin.search.features import QueryTerms, compute_relevance, extract_norms
 from eqkin.search.wildcards import rank_matches_first
 
 TEXT_WEIGHT = 0.25
+MAX_COMPARED = 250  # candidates of a search by text whose operator trees are compared with each other
+_MAX_MATCHED = 600  # most relevant candidates that are matched with a query's wildcards
 _NAMED_SCORE = 0.9  # least score of an equation with the name that was asked for
-_BLOCK_FORMULAS = 20_000  # formulas of a collection whose features are in memory together
+_BLOCK_FORMULAS = 20_000  # formulas of a collection whose operator trees are in memory together
 
 Floats = npt.NDArray[np.float32]
 Scores = npt.NDArray[np.floating[Any]]
@@ -43,54 +41,81 @@ def combine_scores(relevance: Scores, text_scores: Scores, *, formula: bool, tex
     return relevance if formula else text_scores
 
 
-def rerank(query: QueryFeatures | None, candidates: CandidateSet, *, text: bool, named: Collection[int] = ()) -> Rows:
-    """Compute the scores of candidates; return their rows, best first.
+def rank(
+    snapshot: Snapshot, query: QueryFeatures | None, candidates: Candidates, *, text: bool, named: Collection[int] = ()
+) -> RankedCandidates:
+    """Compute the scores of candidates and sort them, best first.
+
+    Equations with the name that was asked for come before all others. Then come those that are the same statement with
+    the same names: in another notation, one may have a lower score than a formula that only looks like the query.
 
     Args:
+        snapshot: Where the candidates come from.
         query: The formula; None for text alone.
-        candidates: Those that are ranked by all features.
+        candidates: Those that were retrieved.
         text: Whether text is searched for.
-        named: Keys of equations with the name that was asked for, which come first.
+        named: Keys of equations with the name that was asked for.
+
+    Raises:
+        NoSuchEquation: an equation is gone.
     """
+    keys = candidates.columns.keys
     cosines = relevance = np.zeros(len(candidates), np.float32)
+    is_same, matches = np.zeros(len(candidates), bool), np.zeros(len(candidates), np.uint8)
+    operators: OperatorForest | None = None
     if query is not None and len(candidates):
-        cosines = np.clip(candidates.vectors @ query.vector, -1, 1)  # stored vectors are not exactly of length 1
-        formula = query.formula.features
-        similarities = combine_similarities(formula, *candidates.compare_terms(query.formula), cosines)
-        relevance = weight_similarities(similarities, formula.known)
-        relevance = favour_same_statements(relevance, formula, candidates.operators.formula_forms)
+        operators = snapshot.get_operators(keys)
+        norms = snapshot.get_norms(keys, operators)
+        # Stored vectors are not exactly of length 1.
+        cosines = np.clip(candidates.vectors @ query.vector, -1, 1)
+        relevance = compute_relevance(query.terms, operators, norms, cosines)
         if query.pattern is not None:
-            candidates.matches = query.pattern.match(candidates.operators)
-            relevance = rank_matches_first(relevance, candidates.matches)
+            nearest = np.argsort(-relevance, kind="stable")[:_MAX_MATCHED]
+            matches[nearest] = query.pattern.match(operators.select(nearest))
+            relevance = rank_matches_first(relevance, matches)
+        else:
+            is_same = share_form(operators.formula_forms, query.operators.formula_forms[:1], kinds=["canonical"])
     scores = combine_scores(relevance.astype(np.float64), candidates.text_score, formula=query is not None, text=text)
+    is_named = np.isin(keys, list(named))
     if named:
-        is_named = np.isin(candidates.keys, list(named))
         scores = np.where(is_named, _NAMED_SCORE + (1 - _NAMED_SCORE) * scores, _NAMED_SCORE * scores)
-    candidates.similarity, candidates.score = cosines.astype(np.float64), scores.astype(np.float64)
-    return np.lexsort((candidates.keys, -cosines, -scores))
+    order = np.lexsort((keys, -cosines, -scores, ~is_same, ~is_named))
+    if operators is not None:
+        operators = operators.select(order)
+    elif len(order):
+        operators = snapshot.get_operators(keys[order[:MAX_COMPARED]])
+    else:
+        operators = OperatorForest.concatenate([])
+    return RankedCandidates(
+        columns=candidates.columns.select(order),
+        vectors=candidates.vectors[order],
+        operators=operators,
+        similarity=cosines[order].astype(np.float64),
+        text_score=candidates.text_score[order],
+        score=scores[order].astype(np.float64),
+        matches=matches[order],
+    )
 
 
 def compare_collections(queries: Forest, query_vectors: Floats, formulas: Forest, vectors: Floats) -> Floats:
     """Compute the relevance of each formula to each query, (queries, formulas); vectors have length 1."""
-    asked = _split(extract_features(queries))
+    asked = _extract_each(parse_operators(queries))
     scores = np.zeros((len(asked), len(formulas)), np.float32)
     for start in range(0, len(formulas), _BLOCK_FORMULAS):
         block = slice(start, min(start + _BLOCK_FORMULAS, len(formulas)))
-        collection = extract_features(formulas.select(np.arange(block.start, block.stop)))
+        operators = parse_operators(formulas.select(np.arange(block.start, block.stop)))
+        norms = extract_norms(operators)
         for at, query in enumerate(asked):
-            scores[at, block] = compute_relevance(query, collection, vectors[block] @ query_vectors[at])
+            scores[at, block] = compute_relevance(query, operators, norms, vectors[block] @ query_vectors[at])
     return scores
 
 
 def compare_within(formulas: Forest, vectors: Floats) -> Floats:
     """Compute the relevance of the formulas of a collection to each other; none is a candidate for itself."""
-    collection = extract_features(formulas)
-    scores = np.zeros((len(collection), len(collection)), np.float32)
-    for at, query in enumerate(_split(collection)):
-        scores[at] = compute_relevance(query, collection, vectors @ vectors[at])
-        scores[at, at] = 0
+    scores = compare_collections(formulas, vectors, formulas, vectors)
+    np.fill_diagonal(scores, 0)
     return scores
 
 
-def _split(features: FormulaFeatures) -> list[FormulaFeatures]:
-    return [features.select(np.array([at])) for at in range(len(features))]
+def _extract_each(operators: OperatorForest) -> list[QueryTerms]:
+    return [QueryTerms.extract(operators.select([tree])) for tree in range(len(operators))]

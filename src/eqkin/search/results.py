@@ -45,7 +45,7 @@ BAND_TITLES = {
     "weak": "Weak",
     "": "",
 }
-WEAK_SCORE = 0.22  # of the first ten hits below it, one in twenty is related (development sets)
+WEAK_SCORE = 0.25  # of the first ten hits below it, one in fifty is labelled as related (development sets)
 READINGS = ("auto", "words", "formula")
 _FILTER_NAMES = {"field": "fields", "language": "languages", "author": "authors", "paper": "papers", "year": ""}
 _SHOWN_HITS = 10  # by `repr`

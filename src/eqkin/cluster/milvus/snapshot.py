@@ -42,7 +42,7 @@ from eqkin.index.term_segments import TERM_SCHEME
 from eqkin.index.terms import MIN_TERMS_READ, limit_postings
 from eqkin.index.vectors import normalise
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, Snapshot
-from eqkin.search.features import QueryTerms, extract_features
+from eqkin.search.features import extract_norms
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 
 _WHOLE_ROWS = 600  # equations up to which vectors and records are read together
@@ -173,10 +173,9 @@ class MilvusSnapshot(Snapshot):
         """Return operator trees, parsed now; raises `NoSuchEquation`."""
         return parse_operators(self.get_trees(keys))
 
-    def compare_terms(self, keys: Keys, operators: OperatorForest, query: QueryTerms) -> tuple[Floats, Floats]:
-        """Compare the terms of formulas with those of a query; see `Snapshot`."""
-        features = extract_features(self.get_trees(keys), operators)
-        return query.features.compute_overlaps(features), features.norms
+    def get_norms(self, keys: Keys, operators: OperatorForest) -> Floats:
+        """Compute the norms of equations, which are not stored; see `Snapshot`."""
+        return extract_norms(operators)
 
     def get_records(
         self, keys: Iterable[int], trees: Mapping[int, NodeColumns] | None = None
