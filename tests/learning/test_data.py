@@ -249,20 +249,6 @@ def test_corpus_of_an_empty_library_is_empty(tmp_path: Path) -> None:
         empty.split(0.1, 0)
 
 
-def test_corpus_of_a_damaged_library_is_an_error(sources: list[Path], tmp_path: Path) -> None:
-    with Library.open(tmp_path / "library", create=True) as library:
-        library.add(sources[2])
-        (segment,) = (tmp_path / "library" / "forest").iterdir()
-        content = segment.read_bytes()
-        for start in range(-400, -100, 16):
-            segment.write_bytes(content[:start] + b"\xff" * 16 + content[start + 16 :])
-            with pytest.raises(CorruptData, match="eqkin (verify|upgrade)"):
-                Corpus.from_library(library)
-        segment.unlink()
-        with pytest.raises(CorruptData, match="missing"):
-            Corpus.from_library(library)
-
-
 @given(corpora(), st.data())
 def test_select_keeps_trees_sections_and_citations(made: Corpus, data: st.DataObject) -> None:
     chosen = data.draw(st.sets(st.integers(0, len(made.papers) - 1))) if made.papers else set()

@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from eqkin.encoder.model import Model
 from eqkin.learning.config import CONTEXT_KINDS, NOTATIONS, get_recipe
 from eqkin.learning.data import Corpus
-from eqkin.learning.notations import add_related, build_notations
+from eqkin.learning.names import add_related
+from eqkin.learning.notations import build_notations
 from eqkin.learning.randomness import make_step_column
 from eqkin.learning.run import MODEL_FOLDER
 from eqkin.learning.sampling import TripletSampler

@@ -335,7 +335,7 @@ class FormulaEngine:
             raise
 
     def _start(self) -> None:
-        script = f"{load_katex()[1]}\n{join_modules('engine')}"
+        script = f"{load_katex()[1]}\n{join_modules('formulas/js/engine.mjs')}"
         self._engine, self._finish = start_engine(self, script, self.limits)
         limits = asdict(self.limits) | {"diagram_commands": sorted(DIAGRAM_COMMANDS)}
         prepared = f'{{"limits":{_to_json(limits)},{_encode_preludes()}}}'

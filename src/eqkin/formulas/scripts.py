@@ -7,6 +7,7 @@ follow one another, each after those that it imports.
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,7 @@ import orjson
 
 from eqkin.errors import CorruptData
 
-_IMPORT = re.compile(r'^import \{[^}]*\} from "\./(\w+)\.mjs";\n', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{[^}]*\} from "(\.[\w./]+\.mjs)";\n', re.MULTILINE)
 _DECLARATION = re.compile(r"^(export )?((?:const|let|class|function\*?) +)([\w$]+)", re.MULTILINE)
 
 
@@ -52,12 +53,15 @@ def get_converter_identity() -> ConverterIdentity:
 
 @cache
 def join_modules(entry: str) -> str:
-    """Return a script that declares what the module `entry` exports, with everything that it imports inside.
+    """Return a script that declares what a module exports, with everything that it imports inside.
+
+    Args:
+        entry: Path of the module in the package, such as "formulas/js/engine.mjs".
 
     Raises:
         ValueError: Two modules declare the same name, or import each other.
     """
-    folder = resources.files("eqkin.formulas").joinpath("js")
+    package = resources.files("eqkin")
     joined: list[str] = []
     state: dict[str, str] = {}
     owners: dict[str, str] = {}
@@ -65,15 +69,16 @@ def join_modules(entry: str) -> str:
     def add(name: str) -> list[str]:
         """Add a module after those that it imports; return what it exports."""
         if state.get(name) == "open":
-            raise ValueError(f"{name}.mjs imports itself through other modules")
+            raise ValueError(f"{name} imports itself through other modules")
         state[name] = "open"
-        source = folder.joinpath(f"{name}.mjs").read_text("utf-8")
-        for imported in _IMPORT.findall(source):
+        source = package.joinpath(name).read_text("utf-8")
+        for path in _IMPORT.findall(source):
+            imported = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
             if imported not in state or state[imported] == "open":
                 add(imported)
         for _, _, declared in _DECLARATION.findall(source):
             if declared in owners:
-                raise ValueError(f"{name}.mjs and {owners[declared]}.mjs both declare {declared}")
+                raise ValueError(f"{name} and {owners[declared]} both declare {declared}")
             owners[declared] = name
         state[name] = "added"
         joined.append(_DECLARATION.sub(r"\2\3", _IMPORT.sub("", source)))

@@ -121,6 +121,21 @@ class Corpus:
             names=names,
         )
 
+    @classmethod
+    def from_papers(cls, forest: Forest, paper: Integers, papers: list[str], work: str) -> Corpus:
+        """Make a corpus of papers of one work, each with a single section, without citations and words."""
+        number = paper.astype(np.int32)
+        starts = np.searchsorted(number, np.arange(len(papers)))
+        return cls(
+            forest=forest.canonicalise(),
+            section=number,
+            paper=number,
+            papers=papers,
+            works=[work] * len(papers),
+            citations=np.zeros((0, 2), np.int32),
+            numbers=(np.arange(len(number)) - starts[number]).astype(np.int32),
+        )
+
     def save(self, path: Path) -> None:
         """Write to one file; raises `StorageFailed`."""
         write_arrays(path, FORMAT, *self._to_file())

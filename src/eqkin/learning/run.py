@@ -23,7 +23,7 @@ from eqkin.learning.batches import DeviceForest
 from eqkin.learning.checkpoint import append_metrics, load_checkpoint, read_metrics
 from eqkin.learning.config import LoggingConfig, Recipe, choose_device
 from eqkin.learning.data import Corpus
-from eqkin.learning.notations import add_related
+from eqkin.learning.names import add_related
 from eqkin.learning.objective import build_training_data
 from eqkin.learning.ranking import DELTA, RankingScore, score_ranking
 from eqkin.learning.sampling import TripletSampler

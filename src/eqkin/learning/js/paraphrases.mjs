@@ -3,10 +3,10 @@
 //
 // Unlike notations, paraphrases have other canonical forms. Each uses some kinds (CHANCES), everywhere in the formula.
 
-import { isMatrix, mapChildren, number, relabel } from "./canonical.mjs";
+import { isMatrix, mapChildren, number, relabel } from "../../formulas/js/canonical.mjs";
 import {
   INTEGRAL, RELATION, USUALLY_DIFFERENTIATED, branch, combine, hashTree, isNumber, leaf, listOf, roleOf, words,
-} from "./symbols.mjs";
+} from "../../formulas/js/symbols.mjs";
 
 export const FIXED_LETTERS = words("d e i E P T C H O ∂ ∇ Δ π"); // their names mean something
 const CHANCES = { // kind of paraphrase -> probability that it is used

@@ -3,14 +3,14 @@
 // A notation draws once which kinds of rewriting it uses (FREEDOMS) and prints the tree; where a kind is not used, the
 // notation of the formula stays. Whether a notation kept its meaning is checked afterwards, by parsing it.
 
-import { PresentationForest, measureDepth } from "./batches.mjs";
-import { RULES, isExponential, isMatrix } from "./canonical.mjs";
+import { PresentationForest, measureDepth } from "../../formulas/js/batches.mjs";
+import { RULES, isExponential, isMatrix } from "../../formulas/js/canonical.mjs";
 import { FIXED_LETTERS, Paraphrase } from "./paraphrases.mjs";
 import {
   BIG, COORDINATES, FIELDS, FUNCTION_NAMES, IMPLICATION, INDEX_LETTER, INTEGRAL, MAX_DEPTH, MIN_CONDITION_SPACE_EM,
   PRODUCT, RELATION, SCRIPT_TAGS, SUM, TENSOR_INDICES, USUALLY_DIFFERENTIATED, USUAL_FUNCTIONS, isLetter, isNumber,
   roleOf, words,
-} from "./symbols.mjs";
+} from "../../formulas/js/symbols.mjs";
 
 const FREEDOMS = { // kind of rewriting -> probability that a notation uses it
   fraction: 0.5, power: 0.5, exponential: 0.6, transpose: 0.8, derivative: 0.7, operator: 0.6, binomial: 0.8, moment: 0.7, name: 0.6,

@@ -10,8 +10,8 @@ from py_mini_racer import JSTimeoutException
 from eqkin.formulas.engine import FormulaEngine
 from eqkin.formulas.forest import Forest
 from eqkin.formulas.operators import FORM_KINDS
-from eqkin.learning import notation_scripts as notations_module
-from eqkin.learning.notation_scripts import Notation, NotationWriter
+from eqkin.learning import notations as notations_module
+from eqkin.learning.notations import Notation, NotationWriter
 
 FORMULAS = [
     r"\frac{\partial u}{\partial t} = \alpha \nabla^2 u + \frac{f}{\rho c}",
@@ -28,13 +28,18 @@ FORMULAS = [
 
 
 @pytest.fixture(scope="module")
+def converter() -> FormulaEngine:
+    return FormulaEngine()
+
+
+@pytest.fixture(scope="module")
 def writer() -> NotationWriter:
     return NotationWriter()
 
 
 @pytest.fixture(scope="module")
-def forest(converter: FormulaEngine) -> Forest:
-    converted = converter.read(FORMULAS)
+def forest() -> Forest:
+    converted = FormulaEngine().read(FORMULAS)
     assert not any(converted.failures)
     return converted.forest
 
