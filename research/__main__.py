@@ -1,7 +1,9 @@
-"""`python -m research`: run the paper's experiments. Each is resumable; results are JSON, Markdown and figures."""
+"""`python -m research`: run the paper's experiments; results are JSON and Markdown."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -10,44 +12,40 @@ import typer
 
 from eqkin.api import Library
 from eqkin.cli.console import run_app
-from eqkin.cli.evaluate import (
-    DEFAULT_FOLDER,
-    CacheFolder,
-    Device,
-    FitCorpus,
-    Small,
-    check_distinct,
-    fit_systems,
-    make_context,
-    open_progress,
-    print_tables,
-    split_names,
-)
+from eqkin.cli.evaluate import check_distinct, split_names
 from eqkin.cli.options import LibraryFolder
-from eqkin.cli.train import CorpusFile, load_corpus, require_torch
-from eqkin.evaluation.systems.networks import EngineSystem
-from eqkin.evaluation.systems.registry import SYSTEMS, make_systems
+from eqkin.cli.progress import open_progress
+from eqkin.cli.train import load_corpus
+from eqkin.encoder.encoder import Encoder
+from eqkin.evaluation import JudgedSet, LabelledSet, System
+from eqkin.evaluation.labelled import load_atlas_set, read_labelled
+from eqkin.evaluation.systems import EngineSystem, make_systems
+from research.equalities import run_equalities
+from research.experiment import (
+    FULL_SCALE,
+    HELD_OUT_FRACTION,
+    SMALL_SCALE,
+    SPLIT_SEED,
+    Experiment,
+    fit_systems,
+)
+from research.fasttext import FastText
+from research.networks import run_networks
 from research.report import save_result, write_report
+from research.systems import ALL_SYSTEMS
+from research.tables import ExperimentResult, to_markdown
 
+OutFolder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder for fits, networks and results.")]
 Systems = Annotated[str, typer.Option("--systems", "-s", metavar="NAMES", help="Systems, with commas.")]
 JudgedFolders = Annotated[list[Path] | None, typer.Option("--judged", metavar="DIR", help="A judged set; repeatable.")]
 LabelledFiles = Annotated[
     list[Path] | None, typer.Option("--labelled", metavar="FILE", help="A labelled set; repeatable.")
 ]
-Records = Annotated[
-    list[Path] | None,
-    typer.Option("--records", metavar="FILE", help="Documents as JSON lines, to resolve citations; repeatable."),
-]
-BenchmarkFiles = Annotated[
-    list[Path] | None,
-    typer.Option("--benchmark", metavar="FILE", help="Output of `python -m benchmarks --json NAME`; repeatable."),
-]
-NetworkNames = Annotated[
-    str, typer.Option("--names", metavar="NAMES", help="Some networks, with commas.", show_default="all")
-]
-_ALL = ",".join(SYSTEMS)
-_LARGE = ",".join(name for name in SYSTEMS if name != "approach0")  # which is too slow for a large library
-_FITTED = "?" * 16  # key of a fit
+Device = Annotated[str, typer.Option(help="Where networks are trained: cpu, cuda, or auto: a GPU if there is one.")]
+Small = Annotated[bool, typer.Option("--small", help="Test run: systems are hardly trained, figures mean nothing.")]
+DEFAULT_FOLDER = Path("evaluation")
+# approach0 indexes only some 10,000 equations per minute, and takes some 70 kB of memory for each.
+_LARGE = ",".join(name for name in ALL_SYSTEMS if name != "approach0")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", help=__doc__)
 
@@ -55,80 +53,31 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="
 @app.command()
 def networks(
     library: LibraryFolder,
-    corpus: CorpusFile = None,
-    records: Records = None,
     labelled_sets: LabelledFiles = None,
-    names: NetworkNames = "",
-    measured: Annotated[bool, typer.Option("--measured", help="Train nothing: tables of what was measured.")] = False,
-    out: CacheFolder = DEFAULT_FOLDER,
+    names: Annotated[str, typer.Option("--names", metavar="NAMES", help="Some networks, with commas.")] = "",
+    out: OutFolder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
 ) -> None:
-    """Train the networks of ablation, formulas, data size and equalities, and finetune them.
-
-    In full these are 27 networks: about an hour on a GPU, weeks without. Each measurement is kept as its own file.
-    """
-    require_torch()
-    from eqkin.evaluation.labelled import load_atlas_set, read_labelled
-    from eqkin.library.queries import read_fields
-    from research.citations import add_citations
-    from research.equalities import BAG, list_finetunings, measure_finetuning
-    from research.networks import NETWORKS, ExperimentData, NetworkRunner
-    from research.paper import PaperTables, try_to
-    from research.sets import read_notations
-
-    with open_progress(False) as log, Library.open(library) as opened:
-        context = make_context(out, device, small, log)
-        papers = add_citations(load_corpus(corpus, library), records or [])
-        labelled = [load_atlas_set(), *(read_labelled(path) for path in labelled_sets or []), *read_notations()]
-        data = ExperimentData.build(papers, read_fields(opened), labelled, context)
-        runner = NetworkRunner(context, data, training=not measured)
-        for name in split_names(names) or ([] if measured else [*NETWORKS, BAG]):
-            if name != BAG and try_to(lambda name=name: runner.measure(name)) is None:  # type: ignore[misc]
-                log(f"{name} is left out: the library has no papers for it")
-                continue
-            for finetuning, pairs in list_finetunings(name):
-                if pairs in data.pairs:
-                    measure_finetuning(runner, finetuning, pairs)
-        tables = PaperTables(NetworkRunner(context, data, training=False))
-        results = [
-            tables.make_ablation(), tables.make_formulas(), tables.make_sizes(), tables.make_statistics(),
-            tables.make_equalities(),
-        ]  # fmt: skip
-        for result in results:
-            save_result(context, result)
-    for result in results:
-        print_tables(result, as_json=False)
+    """Train the networks of ablation and data size. Nine networks: half an hour on a GPU, days without."""
+    with open_experiment(out, small, device) as experiment:
+        labelled = [load_atlas_set(), *(read_labelled(path) for path in labelled_sets or [])]
+        finish(experiment, *run_networks(experiment, load_corpus(None, library), labelled, split_names(names)))
 
 
 @app.command()
-def bitmaps(
+def equalities(
     library: LibraryFolder,
-    corpus: CorpusFile = None,
-    out: CacheFolder = DEFAULT_FOLDER,
+    names: Systems = "bag-of-words,fasttext,paper,eqkin-vector",
+    out: OutFolder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
 ) -> None:
-    """Train the bitmap CNN on images of formulas, and a graph network on the same formulas; needs Chromium."""
-    require_torch()
-    from eqkin.encoder.model import Model
-    from eqkin.evaluation.context import HELD_OUT_FRACTION, SPLIT_SEED
-    from eqkin.evaluation.systems.networks import embed_forest
-    from research.bitmap_cnn import BITMAP_NETWORKS, BitmapData
-    from research.paper import make_bitmaps_result
-
-    with open_progress(False) as log:
-        context = make_context(out, device, small, log)
-        halves = load_corpus(corpus, library).split(HELD_OUT_FRACTION, SPLIT_SEED)
-        sizes = sorted({one.times for one in BITMAP_NETWORKS.values()})
-        data, others = {times: BitmapData.build(context, *halves, times) for times in sizes}, {}
-        for folder in (out / "fitted").glob(f"base-{_FITTED}/model"):
-            model = Model.load(folder)
-            vectors = embed_forest(model, data[1.0].test.forest, device)
-            others["Graph network, 5 M triplets"] = vectors, model.training["learned_from"]["trees"]
-        result = make_bitmaps_result(context, data, others)
-        save_result(context, result)
-    print_tables(result, as_json=False)
+    """Find the other side of equalities, by systems and by the bundled networks after finetuning."""
+    with open_experiment(out, small, device) as experiment:
+        systems = choose_systems(experiment, names, library)
+        held_out = load_corpus(None, library).split(HELD_OUT_FRACTION, SPLIT_SEED)[1]
+        finish(experiment, run_equalities(experiment, held_out, systems, {"paper": "paper", "eqkin": "eqkin"}))
 
 
 @app.command()
@@ -137,108 +86,64 @@ def sets(
     judged_sets: JudgedFolders = None,
     labelled_sets: LabelledFiles = None,
     names: Systems = "eqkin,eqkin-vector,operator-terms,tfidf-latex,approach0",
-    corpus: FitCorpus = None,
     searched: Annotated[bool, typer.Option("--end-to-end", help="Also search a copy of the library.")] = False,
-    out: CacheFolder = DEFAULT_FOLDER,
-    device: Device = "auto",
+    out: OutFolder = DEFAULT_FOLDER,
     small: Small = False,
 ) -> None:
     """Compare systems on all sets: judged, labelled, the atlas, and laws in several notations among other formulas.
 
     Other formulas are drawn from the library. The first system is tested against each other one.
     """
-    from eqkin.evaluation.judged import JudgedSet
-    from eqkin.evaluation.labelled import load_atlas_set, read_labelled
     from research.sets import draw_distractors, read_notations, run_end_to_end, run_sets
 
-    with open_progress(False) as log, Library.open(library) as opened:
-        context = make_context(out, device, small, log)
-        chosen = make_systems(split_names(names), context)
-        judged = [JudgedSet.read(folder) for folder in judged_sets or []]
-        notations = read_notations()
-        labelled = [*(read_labelled(path) for path in labelled_sets or []), load_atlas_set(), *notations]
-        check_distinct("sets", [one.name for one in judged] + [one.name for one in labelled])
-        fit_systems(chosen, context, corpus, library)
-        others = draw_distractors(opened, context.scale.distractors, labelled)
-        result = run_sets(context, chosen, judged, labelled, others)
+    with open_experiment(out, small) as experiment, Library.open(library) as opened:
+        judged, labelled = read_sets(judged_sets, labelled_sets, read_notations())
+        systems = choose_systems(experiment, names, library)
+        others = draw_distractors(opened, experiment.scale.distractors, labelled)
+        result = run_sets(experiment, systems, judged, labelled, others)
         if searched:
-            result.tables.append(run_end_to_end(context, opened, notations))
-        save_result(context, result)
-    print_tables(result, as_json=False)
+            result.tables.append(run_end_to_end(experiment, opened, read_notations()))
+        finish(experiment, result)
 
 
 @app.command()
 def study(
     library: LibraryFolder,
     names: Systems = _LARGE,
-    corpus: FitCorpus = None,
     held_out: Annotated[bool, typer.Option("--held-out", help="Search only works that no network saw.")] = False,
     network: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also search as eqkin does, with this network.")
     ] = None,
-    out: CacheFolder = DEFAULT_FOLDER,
-    device: Device = "auto",
+    out: OutFolder = DEFAULT_FOLDER,
     small: Small = False,
 ) -> None:
-    """Search a library for formulas of many fields, and judge results by keywords in their sections.
-
-    approach0 indexes only some 10,000 equations per minute, and takes some 70 kB of memory for each.
-    """
+    """Search a library for formulas of many fields, and judge results by keywords in their sections."""
     from research.study import run_study
 
-    with open_progress(False) as log, Library.open(library) as opened:
-        context = make_context(out, device, small, log)
-        chosen = make_systems(split_names(names), context)
+    with open_experiment(out, small) as experiment, Library.open(library) as opened:
+        systems = choose_systems(experiment, names, library)
         if network is not None:
-            engine = EngineSystem(network, device=device)
-            chosen = [engine, engine.vector, *chosen]
-        fit_systems(chosen, context, corpus, library)
-        result = run_study(context, opened, chosen, held_out=held_out)
-        save_result(context, result)
-    print_tables(result, as_json=False)
+            engine = EngineSystem(network)
+            systems = [engine, engine.vector, *systems]
+        finish(experiment, run_study(experiment, opened, systems, held_out=held_out))
 
 
 @app.command()
-def speed(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE.json...", help="Output of `python -m benchmarks --json NAME`.")
-    ],
-    out: CacheFolder = DEFAULT_FOLDER,
-) -> None:
-    """Compare benchmarks with the paper's figures of speed and size."""
-    from research.speed import read_reports, run_speed
-
-    result = run_speed(read_reports(files))
-    save_result(make_context(out, "cpu", False, lambda message: None), result)
-    print_tables(result, as_json=False)
-
-
-@app.command()
-def data(
-    library: LibraryFolder,
-    records: Records = None,
-    out: CacheFolder = DEFAULT_FOLDER,
-) -> None:
+def data(library: LibraryFolder, out: OutFolder = DEFAULT_FOLDER) -> None:
     """Count papers, equations, fields and characters of a library, as in the paper's section on its data."""
     from research.data import describe_data
 
-    with open_progress(False) as log, Library.open(library) as opened:
-        context = make_context(out, "cpu", False, log)
-        result = describe_data(opened, records or [])
-        save_result(context, result)
-    print_tables(result, as_json=False)
+    with open_experiment(out) as experiment, Library.open(library) as opened:
+        finish(experiment, describe_data(opened))
 
 
 @app.command()
-def examples(library: LibraryFolder, out: CacheFolder = DEFAULT_FOLDER) -> None:
+def examples(library: LibraryFolder, out: OutFolder = DEFAULT_FOLDER) -> None:
     """Search a library for the paper's two worked examples, Bayes' law and the Ising model."""
     from research.examples import run_examples
 
-    with open_progress(False) as log, Library.open(library) as opened:
-        context = make_context(out, "cpu", False, log)
-        result = run_examples(context, opened)
-        save_result(context, result)
-    print_tables(result, as_json=False)
+    with open_experiment(out) as experiment, Library.open(library) as opened:
+        finish(experiment, run_examples(experiment, opened))
 
 
 @app.command()
@@ -256,28 +161,20 @@ def weights(
     Prints the scores with all similarities, without each one, and of weights chosen on the other sets. Labelled
     equations are searched among formulas drawn from the library, as in `sets`.
     """
-    from rich.console import Console
-
-    from eqkin.encoder.encoder import Encoder
-    from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE
-    from eqkin.evaluation.judged import JudgedSet
-    from eqkin.evaluation.labelled import LabelledSet, load_atlas_set, read_labelled
-    from eqkin.evaluation.tables import to_rich
     from research.sets import draw_distractors, read_notations
     from research.weights import compare_set, make_weights_table
 
-    with open_progress(False) as log, Library.open(library) as opened:
-        judged = [JudgedSet.read(folder) for folder in judged_sets or []]
-        labelled = [*(read_labelled(path) for path in labelled_sets or []), load_atlas_set(), read_notations()[0]]
+    with open_experiment(DEFAULT_FOLDER, small) as experiment, Library.open(library) as opened:
+        judged, labelled = read_sets(judged_sets, labelled_sets, read_notations()[:1])
+        others = draw_distractors(opened, experiment.scale.distractors, labelled)
+        encoder = Encoder.load(model)
+        compared = []
         known: list[JudgedSet | LabelledSet] = [*judged, *labelled]
-        check_distinct("sets", [one.name for one in known])
-        others = draw_distractors(opened, (SMALL_SCALE if small else FULL_SCALE).distractors, labelled)
-        encoder, compared = Encoder.load(model), []
         for one in known:
-            log(f"{one.name}: comparing formulas")
+            experiment.log(f"{one.name}: comparing formulas")
             compared.append(compare_set(one, others, encoder))
-        table = make_weights_table(compared, log)
-    Console().print(to_rich(table))
+        table = make_weights_table(compared, experiment.log)
+    typer.echo(to_markdown(table))
 
 
 @app.command()
@@ -294,10 +191,8 @@ def frequencies(
 
 
 @app.command()
-def report(
-    root: Annotated[Path, typer.Argument(metavar="[DIR]", help="The repository.")] = Path("."),
-) -> None:
-    """Write the tables of `research/results` into docs/RESULTS.md and the other pages that show them."""
+def report(root: Annotated[Path, typer.Argument(metavar="[DIR]", help="The repository.")] = Path(".")) -> None:
+    """Write the tables of `research/results` into research/RESULTS.md and the other pages that show them."""
     for path in write_report(root):
         typer.echo(str(path))
 
@@ -307,38 +202,61 @@ def run_all(
     library: LibraryFolder,
     judged_sets: JudgedFolders = None,
     labelled_sets: LabelledFiles = None,
-    benchmarks: BenchmarkFiles = None,
-    systems: Systems = _ALL,
-    names: NetworkNames = "",
-    out: CacheFolder = DEFAULT_FOLDER,
+    names: Annotated[str, typer.Option("--names", metavar="NAMES", help="Some networks, with commas.")] = "",
+    out: OutFolder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
 ) -> None:
-    """Run all experiments on a library; an interrupted run continues. Results are in DIR/results.
+    """Run all experiments on a library; networks continue where they were interrupted. Results are in DIR/results.
 
-    In full it needs a GPU and all extras (`eqkin[eval,train]`). Without Chromium the bitmap CNN is left out, without
-    pya0 approach0.
+    In full it needs a GPU and the extras `eqkin[eval,train]`. Without pya0 approach0 is left out.
     """
-    from research.bitmaps import find_chromium
-    from research.speed import read_reports
-
-    read_reports(benchmarks or [])  # errors now rather than after hours of training
-    chosen = [name for name in split_names(systems) if name != "approach0" or find_spec("pya0") is not None]
-    large = [name for name in chosen if name != "approach0"]
-    sets(library, judged_sets, labelled_sets, ",".join(chosen), searched=True, out=out, device=device, small=small)
+    everything = _LARGE if find_spec("pya0") is None else ",".join(ALL_SYSTEMS)
+    sets(library, judged_sets, labelled_sets, everything, searched=True, out=out, small=small)
     data(library, out=out)
-    networks(library, labelled_sets=labelled_sets, names=names, out=out, device=device, small=small)
-    if find_chromium() is not None and find_spec("playwright") is not None:
-        bitmaps(library, out=out, device=device, small=small)
-    else:
-        typer.secho("the bitmap CNN is left out: there is no Chromium", err=True, fg="yellow")
-    study(library, ",".join(large), out=out, device=device, small=small)
-    own = next((out / "fitted").glob(f"eqkin-{_FITTED}/model"), None)  # takes the place of the bundled one
-    others = [name for name in large if own is None or not name.startswith("eqkin")]
-    study(library, ",".join(others), held_out=True, network=own, out=out, device=device, small=small)
-    if benchmarks:
-        speed(benchmarks, out=out)
+    networks(library, labelled_sets, names, out=out, device=device, small=small)
+    equalities(library, out=out, device=device, small=small)
+    study(library, out=out, small=small)
+    # A network that saw none of the works that are searched takes the place of the bundled one.
+    own = out / "networks" / "eqkin" / "model"
+    others = ",".join(name for name in _LARGE.split(",") if not name.startswith("eqkin"))
+    study(library, others if own.is_dir() else _LARGE, True, own if own.is_dir() else None, out=out, small=small)
     examples(library, out=out)
+
+
+@contextmanager
+def open_experiment(out: Path, small: bool = False, device: str = "auto") -> Iterator[Experiment]:
+    """Open what an experiment is run with; progress is shown on standard error."""
+    with open_progress(False) as log:
+        yield Experiment(out, SMALL_SCALE if small else FULL_SCALE, device, log)
+
+
+def choose_systems(experiment: Experiment, names: str, library: Path) -> list[System]:
+    """Make systems by their names, and fit those that learn on one half of a library."""
+    known: dict[str, Callable[[], System]] = dict(ALL_SYSTEMS)
+    known["fasttext"] = lambda: FastText(experiment.scale.fasttext_epochs)
+    systems = make_systems(split_names(names), known)
+    fit_systems(experiment, systems, lambda: load_corpus(None, library))
+    return systems
+
+
+def read_sets(
+    judged: list[Path] | None, labelled: list[Path] | None, notations: Sequence[LabelledSet]
+) -> tuple[list[JudgedSet], list[LabelledSet]]:
+    """Read judged sets, and labelled ones with the atlas and laws in several notations."""
+    found = [JudgedSet.read(folder) for folder in judged or []]
+    others = [*(read_labelled(path) for path in labelled or []), load_atlas_set(), *notations]
+    check_distinct("sets", [one.name for one in found] + [one.name for one in others])
+    return found, others
+
+
+def finish(experiment: Experiment, *results: ExperimentResult) -> None:
+    """Save results, and print their tables but those that quote the data."""
+    for result in results:
+        save_result(experiment, result)
+        for table in result.tables:
+            if not table.quotes:
+                typer.echo(to_markdown(table))
 
 
 def main() -> None:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 
-from eqkin.evaluation.tables import PAPER, ExperimentResult, Table, TableColumn, TableRow
+from eqkin.evaluation.intervals import Score
 from eqkin.learning.data import Corpus
 from eqkin.library.files import LibraryFiles
 from eqkin.library.statistics import compute_statistics, count_characters
-from eqkin.statistics import Score
-from research.citations import add_citations
 from research.published import CHARACTERS, DATA_COUNTS, SUBJECT_AREAS
+from research.tables import PAPER, ExperimentResult, Table, TableColumn, TableRow
 
 SHOWN_CHARACTERS = 50
 _TITLES = {
@@ -22,9 +18,10 @@ _TITLES = {
 }  # fmt: skip
 
 
-def describe_data(library: LibraryFiles, records: Sequence[Path] = ()) -> ExperimentResult:
-    """Count what is in a library, with the paper's figures; citations are resolved with the help of its records."""
-    counts, corpus = compute_statistics(library), add_citations(Corpus.from_library(library), records)
+def describe_data(library: LibraryFiles) -> ExperimentResult:
+    """Count what is in a library, with the paper's figures."""
+    counts = compute_statistics(library)
+    corpus = Corpus.from_library(library)
     ours = {
         "papers": counts["papers"], "with_equations": counts["papers_with_equations"],
         "equations": counts["equations"]["converted"], "citing": len(np.unique(corpus.citations[:, 0])),

@@ -15,15 +15,15 @@ import re
 import numpy as np
 
 from eqkin.encoder.encoder import Encoder
-from eqkin.evaluation.context import ExperimentContext
 from eqkin.evaluation.formulas import FormulaSet
-from eqkin.evaluation.systems.networks import NetworkSystem
-from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
+from eqkin.evaluation.intervals import Score
+from eqkin.evaluation.systems import NetworkSystem
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import count_equations, read_equation_text
 from eqkin.search.engine import SearchEngine
-from eqkin.statistics import Score
-from research.keywords import compute_content_digest, make_section_text, read_library_formulas
+from research.experiment import Experiment
+from research.keywords import make_section_text, read_library_formulas
+from research.tables import ExperimentResult, Table, TableColumn, TableRow
 
 EXAMPLES = {
     "bayes": ("Bayes' law", r"P(d \mid s) = \frac{P(d,s)}{P(s)}"),
@@ -44,12 +44,12 @@ _COMMAND = re.compile(r"\\[a-zA-Z]*[ {}]*")
 _SYSTEMS = {"eqkin": "eqkin", "paper": "paper's network"}
 
 
-def run_examples(context: ExperimentContext, library: LibraryFiles) -> ExperimentResult:
+def run_examples(experiment: Experiment, library: LibraryFiles) -> ExperimentResult:
     """Search a library for the examples; raises `BadInput` if it has no index of the bundled network."""
     tables, counted = [], []
     with SearchEngine(library) as engine:
-        context.log("embedding the library with the paper's network")
-        found = {"paper": rank_by_vector(context, library)}
+        experiment.log("embedding the library with the paper's network")
+        found = {"paper": rank_by_vector(library)}
         hits = {name: engine.search(query, k=_SEARCH_DEPTH).hits for name, (_, query) in EXAMPLES.items()}
         found["eqkin"] = {name: [(hit.equation.id, *hit.same) for hit in some] for name, some in hits.items()}
         model = engine.encoder.digest
@@ -77,17 +77,17 @@ def run_examples(context: ExperimentContext, library: LibraryFiles) -> Experimen
     counts = Table("examples", "Worked examples", columns, counted, caption)
     equations, papers = count_equations(library)
     facts = {
-        "library": f"{equations:,} equations in {papers:,} papers, digest {compute_content_digest(library)[:16]}",
+        "library": f"{equations:,} equations in {papers:,} papers",
         "network": model[:16],
     }
     return ExperimentResult("examples", "Worked examples", [counts, *tables], facts=facts)
 
 
-def rank_by_vector(context: ExperimentContext, library: LibraryFiles) -> dict[str, list[tuple[str, ...]]]:
+def rank_by_vector(library: LibraryFiles) -> dict[str, list[tuple[str, ...]]]:
     """Rank all equations for each example by the paper's network; equal formulas are one result."""
     corpus, formulas = read_library_formulas(library)
     queries = [query for _, query in EXAMPLES.values()]
-    system = NetworkSystem("paper", "Paper's network", "paper", device=context.device)
+    system = NetworkSystem("paper", "Paper's network", "paper")
     scores = system.rank(FormulaSet(Encoder.load().parse_formulas(queries), queries), formulas)
     found = {}
     for name, row in zip(EXAMPLES, scores, strict=True):

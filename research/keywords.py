@@ -13,12 +13,11 @@ with one typo. That is exact, and hardly slower than searching for the halves.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -27,12 +26,11 @@ import numpy.typing as npt
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.evaluation.context import compute_digest
 from eqkin.evaluation.formulas import FormulaSet
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from eqkin.learning.data import Corpus
 from eqkin.library.files import LibraryFiles
-from eqkin.library.queries import list_contents, list_equation_sources, read_sections
+from eqkin.library.queries import list_equation_sources, read_sections
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 _Value = TypeVar("_Value")
@@ -65,11 +63,6 @@ def load_queries() -> list[StudyQuery]:
     """Read the bundled queries."""
     entries = json.loads(BUNDLED_QUERIES.read_bytes())
     return [StudyQuery(**entry | {"keywords": tuple(entry["keywords"])}) for entry in entries]
-
-
-def compute_query_digest(queries: Sequence[StudyQuery]) -> str:
-    """Compute a digest of formulas and keywords."""
-    return compute_digest([asdict(query) for query in queries])
 
 
 def read_query_formulas(queries: Sequence[StudyQuery]) -> FormulaSet:
@@ -157,14 +150,6 @@ def read_section_ids(library: LibraryFiles, corpus: Corpus) -> npt.NDArray[np.in
     found = {(key, number): section for key, number, section, _ in list_equation_sources(library)}
     section_of_tree = np.array(_sort_by_corpus(library, corpus, found), np.int64)
     return section_of_tree[np.unique(corpus.section, return_index=True)[1]]
-
-
-def compute_content_digest(library: LibraryFiles) -> str:
-    """Compute a SHA-256 of all trees, LaTeX and prose of a library; quick, because each paper's digest is stored."""
-    total = hashlib.sha256()
-    for key, content in sorted(list_contents(library).items()):
-        total.update(f"{key}\0{content}\0".encode("utf-8", "surrogatepass"))
-    return total.hexdigest()
 
 
 def _sort_by_corpus(library: LibraryFiles, corpus: Corpus, found: dict[tuple[str, int], _Value]) -> list[_Value]:

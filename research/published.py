@@ -1,13 +1,12 @@
 """The paper's own figures as table rows; shares, not percent.
 
-From the experiments of Pfahler and Morik (2020): all five tables, and what the text says of speed and size. They have
-no intervals.
+From the experiments of Pfahler and Morik (2020): all five tables, and the counts of its data. They have no intervals.
 """
 
 from __future__ import annotations
 
-from eqkin.evaluation.tables import PAPER, TableRow
-from eqkin.statistics import Score
+from eqkin.evaluation.intervals import Score
+from research.tables import PAPER, TableRow
 
 
 def _make_row(title: str, figures: dict[str, float], note: str = "") -> TableRow:
@@ -84,13 +83,7 @@ EQUALITIES_ROWS: dict[str, list[TableRow]] = {
     }.items()
 }  # fmt: skip
 
-# From the text of the large-scale experiments, by the columns of `benchmarks`.
 EQUATIONS = 28_973_591
-INDEX_BYTES = 13e9
-SPEED_ROWS: dict[str, TableRow] = {  # by benchmark
-    "train": _make_row("GTX 1080, batch 128", {"triplets_per_second": 1_300.0}, "without reading from disk"),
-    "index": _make_row("annoy with 16 trees", {"bytes_per_vector": round(INDEX_BYTES / EQUATIONS)}),
-}
 
 # Section 3.1 and its two figures: counts, papers per subject area, most frequent characters in order.
 DATA_COUNTS = {

@@ -23,10 +23,10 @@ from typing import Any
 import orjson
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.context import FULL_SCALE, ExperimentContext
-from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow, format_score, to_markdown
-from eqkin.statistics import Score
+from eqkin.evaluation.intervals import Score
 from eqkin.storage.files import make_folder, write_file
+from research.experiment import FULL_SCALE, Experiment
+from research.tables import ExperimentResult, Table, TableColumn, TableRow, format_score, to_markdown
 
 RESULTS = Path(__file__).parent / "results"
 _CARDS = "src/eqkin/encoder/models"
@@ -34,12 +34,12 @@ PAGES = ("docs/RESULTS.md", "README.md", f"{_CARDS}/eqkin/CARD.md", f"{_CARDS}/p
 _MARKED = re.compile(r"(<!-- table: ([\w-]+/[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
-def save_result(context: ExperimentContext, result: ExperimentResult) -> Path:
+def save_result(experiment: Experiment, result: ExperimentResult) -> Path:
     """Write a result as JSON, without tables that quote the data; return the path."""
-    if context.scale != FULL_SCALE:
+    if experiment.scale != FULL_SCALE:
         result = result.mark_small_run()
     result = dataclasses.replace(result, tables=[table for table in result.tables if not table.quotes])
-    path = make_folder(context.cache.folder / "results") / f"{result.experiment}.json"
+    path = make_folder(experiment.folder / "results") / f"{result.experiment}.json"
     option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
     write_file(path, orjson.dumps(dataclasses.asdict(result), option=option) + b"\n")
     return path

@@ -17,7 +17,6 @@ import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.api import Library
-from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation import JudgedSet, LabelledSet, System
+from eqkin.evaluation.comparison import score_systems
 from eqkin.evaluation.formulas import FormulaSet, NamedFormulas
-from eqkin.evaluation.judged import JudgedSet
-from eqkin.evaluation.labelled import LabelledSet, measure_labelled, read_labelled
-from eqkin.evaluation.scores import score_systems
-from eqkin.evaluation.systems.base import System
-from eqkin.evaluation.systems.networks import EngineSystem
-from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow, format_score
-from eqkin.formulas import ForestBuilder
-from eqkin.statistics import (
+from eqkin.evaluation.intervals import (
     Score,
     bootstrap_mean,
     compute_percentile_interval,
@@ -42,71 +35,85 @@ from eqkin.statistics import (
     compute_two_sided_p,
     format_p,
 )
+from eqkin.evaluation.labelled import read_labelled, score_labelled
+from eqkin.evaluation.systems import EngineSystem
+from eqkin.formulas import ForestBuilder
+from research.experiment import Experiment
 from research.keywords import read_library_formulas
+from research.tables import ExperimentResult, Table, TableColumn, TableRow
 
-NOTATION_FILES = ("notations.json", "notations-test.json")  # to develop with, and only to be reported
+# To develop with, and only to be reported.
+NOTATION_FILES = ("notations.json", "notations-test.json")
 TEST_SETS = ("notations-test",)
 DISTRACTOR_SEED = 0
-_PAPER = re.compile(r"law([0-9]+)\.tex")  # of a notation that was added to a library
+# Of a notation that was added to a library.
+_PAPER = re.compile(r"law([0-9]+)\.tex")
 
 
 @dataclass(frozen=True)
 class SetMeasure:
     """One measure of one set: the score of each system, and the difference of the first to each other one, with p."""
 
-    name: str  # of the set
+    # Of the set, and of the measure.
+    name: str
     title: str
     scores: dict[str, Score]
     differences: dict[str, tuple[Score, float]]
 
 
-@cache
 def read_notations() -> list[LabelledSet]:
     """Read both bundled sets of laws in several notations."""
     return [read_labelled(Path(__file__).with_name(name)) for name in NOTATION_FILES]
 
 
 def run_sets(
-    context: ExperimentContext,
+    experiment: Experiment,
     systems: Sequence[System],
     judged: Sequence[JudgedSet],
     labelled: Sequence[LabelledSet],
     distractors: FormulaSet,
 ) -> ExperimentResult:
     """Measure fitted systems on all sets; the first is compared with each of the others."""
+    resamples = experiment.scale.resamples
     measures: list[SetMeasure] = []
     for task in judged:
-        keys = ("mrr", "hit1", "hit10") if task.is_complete else ("ndcg", "map", "p10")
-        measures += _measure_task(context, systems, task, keys)
-    for labels in labelled:
-        measures += _measure_task(context, systems, *make_search_task(labels, distractors))
-        measures += _measure_labels(context, systems, labels)
+        experiment.log(task.name)
+        measures += _measure_task(systems, task, get_keys(task), None, resamples)
+    for known in labelled:
+        experiment.log(known.name)
+        task, labels = make_search_task(known, distractors)
+        measures += _measure_task(systems, task, ["map"], labels, resamples)
+        measures += _measure_labels(systems, known, resamples)
     columns = [TableColumn(system.name, system.title, best="") for system in systems]
     rows = [TableRow(f"{one.name}, {one.title}", dict(one.scores)) for one in measures]
-    means = {system.name: Score(compute_mean_over_sets(measures, system.name)) for system in systems}
+    means: dict[str, Score | str] = {
+        system.name: Score(compute_mean_over_sets(measures, system.name)) for system in systems
+    }
     caption = (
         "95 % intervals by bootstrap over topics or labels. Accuracy and ranking: within the set; MAP of a labelled "
         f"set: among {len(distractors):,} other formulas. The mean weights each set equally, without "
         f"{', '.join(TEST_SETS)}."
     )
-    tables = [Table("sets", "All sets", columns, [*rows, TableRow("mean over sets", dict(means))], caption)]
+    tables = [Table("sets", "All sets", columns, [*rows, TableRow("mean over sets", means)], caption)]
     if len(systems) > 1:
         columns = [TableColumn(system.name, system.title, "text", "") for system in systems[1:]]
         rows = []
         for one in measures:
-            changes = one.differences.items()
-            texts = {name: f"{format_score(change, 'share')}, {format_p(p)}" for name, (change, p) in changes}
+            texts = {name: f"{change}, {format_p(p)}" for name, (change, p) in one.differences.items()}
             rows.append(TableRow(f"{one.name}, {one.title}", dict(texts)))
-        caption = (
-            "Mean differences, 95 % intervals, two-sided p-values of paired randomisation tests (ranking: bootstrap)."
-        )
         title = f"{systems[0].title} minus each other system"
+        caption = "Mean differences, 95 % intervals, two-sided p-values of paired tests."
         tables.append(Table("sets-differences", title, columns, rows, caption))
-    names = [one.name for one in judged] + [one.name for one in labelled]
+    names = [task.name for task in judged] + [known.name for known in labelled]
     notes = [note for system in systems for note in system.list_warnings(names)]
-    facts = {one.name: f"{len(one.topics):,} topics, digest {one.formulas.digest}" for one in judged}
-    facts |= {one.name: f"{len(one):,} equations, {len(set(one.labels)):,} labels" for one in labelled}
+    facts = {task.name: f"{len(task.topics):,} topics, {len(task.formulas):,} formulas" for task in judged}
+    facts |= {known.name: f"{len(known):,} equations, {len(set(known.labels)):,} labels" for known in labelled}
     return ExperimentResult("sets", "All sets", tables, notes, facts | {"distractors": f"seed {DISTRACTOR_SEED}"})
+
+
+def get_keys(task: JudgedSet) -> Sequence[str]:
+    """Return the measures of a judged set that count."""
+    return ("mrr", "hit1", "hit10") if task.is_complete else ("ndcg", "map", "p10")
 
 
 def compute_mean_over_sets(measures: Sequence[SetMeasure], system: str, without: Collection[str] = TEST_SETS) -> float:
@@ -127,11 +134,11 @@ def draw_distractors(library: Library, count: int | None, labelled: Sequence[Lab
     return formulas.select(np.sort(np.random.default_rng(DISTRACTOR_SEED).permutation(allowed)[:count]))
 
 
-def make_search_task(labelled: LabelledSet, distractors: FormulaSet) -> tuple[JudgedSet, tuple[str, ...], list[str]]:
+def make_search_task(labelled: LabelledSet, distractors: FormulaSet) -> tuple[JudgedSet, list[str]]:
     """Make each equation a topic: those of the same label are to be found among all others and the distractors.
 
     Returns:
-        The set, complete and without topics that have nothing to find; the key of its measure; each topic's label.
+        The set, complete and without topics that have nothing to find; and each topic's label.
     """
     own = labelled.equations.formulas
     builder = ForestBuilder()
@@ -139,49 +146,48 @@ def make_search_task(labelled: LabelledSet, distractors: FormulaSet) -> tuple[Ju
         builder.add_forest(forest)
     formulas = FormulaSet(builder.build(), [*(own.latex or ()), *(distractors.latex or ())])
     names = [f"s{number}" for number in range(len(own))] + [f"d{number}" for number in range(len(distractors))]
-    labels, bare = labelled.labels, ["".join(text.split()) for text in own.latex or ()]
+    labels = labelled.labels
+    bare = ["".join(text.split()) for text in own.latex or ()]
     qrels: dict[str, dict[str, int]] = {}
+    kept = []
     for topic in range(len(own)):
         same = [one for one in range(len(own)) if labels[one] == labels[topic] and bare[one] != bare[topic]]
         if same:
             qrels[names[topic]] = {names[one]: 3 for one in same}
-    kept = [index for index in range(len(own)) if names[index] in qrels]
+            kept.append(topic)
     topics = NamedFormulas(list(qrels), own.select(np.array(kept, np.int64)))
     task = JudgedSet(labelled.name, topics, NamedFormulas(names, formulas), qrels)
-    return task, ("map",), [labels[index] for index in kept]
+    return task, [labels[topic] for topic in kept]
 
 
 def _measure_task(
-    context: ExperimentContext,
-    systems: Sequence[System],
-    task: JudgedSet,
-    keys: Sequence[str],
-    groups: Sequence[str] | None = None,
+    systems: Sequence[System], task: JudgedSet, keys: Sequence[str], groups: Sequence[str] | None, resamples: int
 ) -> list[SetMeasure]:
-    scores = score_systems(systems, task, context=context)
+    scores = score_systems(systems, task, resamples=1)
     found = []
-    for measure in (one for one in task.measures if one.key in keys):
-        values = {one.name: np.array(one.values[measure.key]) for one in scores}
-        found.append(_compare_values(task.name, measure.title, values, groups, context.scale.resamples))
+    for measure in task.measures:
+        if measure.key in keys:
+            values = {one.name: np.array(one.values[measure.key]) for one in scores}
+            found.append(_compare_values(task.name, measure.title, values, groups, resamples))
     return found
 
 
-def _measure_labels(context: ExperimentContext, systems: Sequence[System], labelled: LabelledSet) -> list[SetMeasure]:
-    measured = {system.name: measure_labelled(context, system, labelled) for system in systems}
+def _measure_labels(systems: Sequence[System], labelled: LabelledSet, resamples: int) -> list[SetMeasure]:
+    measured = {system.name: score_labelled(system, labelled, resamples) for system in systems}
     first = measured[systems[0].name]
-    right = {name: np.array(one["right"]) for name, one in measured.items()}
-    accuracy = _compare_values(labelled.name, "accuracy", right, first["groups"], context.scale.resamples)
-    scores = {name: Score(*one["labelled_ranking"]) for name, one in measured.items()}
+    correct = {name: one.correct for name, one in measured.items()}
+    accuracy = _compare_values(labelled.name, "accuracy", correct, first.groups, resamples)
     differences = {}
     for name, one in list(measured.items())[1:]:
-        gains = np.subtract(np.array(first["rankings"], float), np.array(one["rankings"], float))
-        change = Score(first["labelled_ranking"][0] - one["labelled_ranking"][0], *compute_percentile_interval(gains))
-        differences[name] = change, compute_two_sided_p(gains)
+        gains = first.rankings - one.rankings
+        change = Score(first.ranking.value - one.ranking.value, *compute_percentile_interval(gains))
+        differences[name] = (change, compute_two_sided_p(gains))
+    scores = {name: one.ranking for name, one in measured.items()}
     return [accuracy, SetMeasure(labelled.name, "ranking", scores, differences)]
 
 
 def _compare_values(
-    name: str, title: str, values: Mapping[str, npt.NDArray[Any]], groups: Sequence[Any] | None, resamples: int
+    name: str, title: str, values: Mapping[str, npt.NDArray[Any]], groups: Sequence[Any] | Any, resamples: int
 ) -> SetMeasure:
     """Compute means and paired differences of the values of each topic; topics of one group are drawn together."""
     first = next(iter(values))
@@ -191,11 +197,11 @@ def _compare_values(
     differences = {}
     for key in list(values)[1:]:
         change = bootstrap_mean(values[first] - values[key], units, resamples=resamples)
-        differences[key] = change, compute_sign_flip_p(sums[first], sums[key])
+        differences[key] = (change, compute_sign_flip_p(sums[first], sums[key]))
     return SetMeasure(name, title, scores, differences)
 
 
-def run_end_to_end(context: ExperimentContext, library: Library, sets: Sequence[LabelledSet]) -> Table:
+def run_end_to_end(experiment: Experiment, library: Library, sets: Sequence[LabelledSet]) -> Table:
     """Search for notations in copies of a library to which they are added, one paper each."""
     everything = draw_distractors(library, None, sets)
     titles = {
@@ -204,33 +210,33 @@ def run_end_to_end(context: ExperimentContext, library: Library, sets: Sequence[
     }  # fmt: skip
     rows = []
     for notations in sets:
-        found = np.array(_search_notations(context, library.folder, notations), np.float64)
-        task, _, labels = make_search_task(notations, everything)
-        engine = EngineSystem(device=context.device)
-        ranked = _measure_task(context, [engine], task, ["hit10"], labels)[0].scores[engine.name]
+        found = np.array(_search_notations(experiment, library.folder, notations), np.float64)
+        task, labels = make_search_task(notations, everything)
+        ranked = _measure_task([EngineSystem()], task, ["hit10"], labels, experiment.scale.resamples)[0]
         groups = np.unique(notations.labels, return_inverse=True)[1][: len(found)]
-        columns_found = zip(("search", "same", "overlap"), found.T, strict=True)
-        scores = {key: bootstrap_mean(one, groups, resamples=context.scale.resamples) for key, one in columns_found}
-        rows.append(TableRow(notations.name, {**scores, "all": ranked}))
+        cells: dict[str, Score | str] = {"all": ranked.scores["eqkin"]}
+        for key, column in zip(("search", "same", "overlap"), found.T, strict=True):
+            cells[key] = bootstrap_mean(column, groups, resamples=experiment.scale.resamples)
+        rows.append(TableRow(notations.name, cells))
     caption = f"Among {len(everything):,} other equations with distinct LaTeX; the query itself does not count."
     columns = [TableColumn(key, title, best="") for key, title in titles.items()]
     return Table("sets-end-to-end", "Search in a library", columns, rows, caption)
 
 
-def _search_notations(
-    context: ExperimentContext, library: Path, notations: LabelledSet
-) -> list[tuple[bool, bool, float]]:
+def _search_notations(experiment: Experiment, library: Path, notations: LabelledSet) -> list[tuple[bool, bool, float]]:
     """Add notations to a copy of a library and search for each.
 
     Returns:
         For each, whether another notation of its law is among the first ten results, whether a longer list begins with
         the same ten, and which share of them it has. Folded formulas count with the hit that stands for them.
     """
-    latex = (notations.equations.formulas.latex or ())[: context.scale.searches]
-    labels, found = notations.labels, []
+    latex = (notations.equations.formulas.latex or ())[: experiment.scale.searches]
+    labels = notations.labels
+    found = []
     with tempfile.TemporaryDirectory(prefix="eqkin-sets-") as name:
-        copy, papers = Path(name) / "library", Path(name) / "papers"
-        context.log(f"end to end: adding {len(latex):,} papers to a copy of {library}")
+        copy = Path(name) / "library"
+        papers = Path(name) / "papers"
+        experiment.log(f"end to end: adding {len(latex):,} papers to a copy of {library}")
         shutil.copytree(library, copy)
         papers.mkdir()
         for number, text in enumerate(latex):
@@ -239,10 +245,14 @@ def _search_notations(
             opened.add(papers)
             for number, text in enumerate(latex):
                 short, long = (opened.search(text, k=k).hits for k in (11, 100))
-                hits = [[_PAPER.search(one) for one in (hit.equation.id, *hit.same)] for hit in short]
-                members = [{int(paper[1]) if paper else -1 for paper in one} - {number} for one in hits]
-                first = set.union(set(), *[one for one in members if one][:10]) - {-1}
-                is_found = any(labels[one] == labels[number] for one in first)
-                ten, begin = ([hit.equation.id for hit in many[:10]] for many in (short, long))
+                # The laws that each hit stands for, without the query itself.
+                laws = []
+                for hit in short:
+                    members = [_PAPER.search(one) for one in (hit.equation.id, *hit.same)]
+                    others = {int(paper[1]) for paper in members if paper} - {number}
+                    if others or not all(members):
+                        laws.append(others)
+                is_found = any(labels[one] == labels[number] for others in laws[:10] for one in others)
+                ten, begin = ([hit.equation.id for hit in hits[:10]] for hits in (short, long))
                 found.append((is_found, ten == begin, len({*ten} & {*begin}) / max(len(begin), 1)))
     return found

@@ -17,14 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from eqkin.evaluation.scores import COMPLETE_DEPTH, TIE_SEED
-from eqkin.evaluation.tables import Table, TableColumn, TableRow
-from eqkin.statistics import Score
 
 from eqkin.encoder.encoder import Encoder
+from eqkin.evaluation import JudgedSet, LabelledSet
+from eqkin.evaluation.comparison import COMPLETE_DEPTH, TIE_SEED
 from eqkin.evaluation.formulas import Float32s, FormulaSet, normalize_rows
-from eqkin.evaluation.judged import JudgedSet
-from eqkin.evaluation.labelled import LabelledSet, score_labels
+from eqkin.evaluation.intervals import Score
+from eqkin.evaluation.labelled import score_labels
 from eqkin.evaluation.measures import MIN_RELEVANT_GRADE
 from eqkin.formulas import ForestBuilder
 from eqkin.formulas.engine import parse_operators
@@ -32,7 +31,8 @@ from eqkin.formulas.idf import DocumentFrequencies
 from eqkin.formulas.operators import OperatorForest
 from eqkin.library.files import LibraryFiles
 from eqkin.search.features import WEIGHTS, QueryTerms, compute_similarities, extract_norms, weigh_similarities
-from research.sets import make_search_task
+from research.sets import get_keys, make_search_task
+from research.tables import Table, TableColumn, TableRow
 
 Integers = npt.NDArray[np.int64]
 
@@ -98,13 +98,17 @@ def measure_topic(grades: Integers, ideal: Integers) -> dict[str, float]:
 def compare_set(one: JudgedSet | LabelledSet, distractors: FormulaSet, encoder: Encoder) -> ComparedSet:
     """Compare the formulas of a set, and distractors if it is labelled, with each query."""
     if isinstance(one, LabelledSet):
-        task, keys, _ = make_search_task(one, distractors)
-        queries, labels = one.equations.formulas.forest, one.labels
+        task, _ = make_search_task(one, distractors)
+        keys: Sequence[str] = ("map",)
+        queries = one.equations.formulas.forest
+        labels = one.labels
         rows = [task.formulas.names.index(name) for name in task.topics.names]
     else:
-        task, labels = one, []
-        keys = ("mrr", "hit1", "hit10") if one.is_complete else ("ndcg", "map", "p10")
-        queries, rows = one.topics.formulas.forest, list(range(len(one.topics)))
+        task = one
+        labels = []
+        keys = get_keys(one)
+        queries = one.topics.formulas.forest
+        rows = list(range(len(one.topics)))
     formulas = task.formulas.formulas.forest
     asked, others = parse_operators(queries), parse_operators(formulas)
     norms = extract_norms(others)
@@ -113,11 +117,13 @@ def compare_set(one: JudgedSet | LabelledSet, distractors: FormulaSet, encoder: 
     found = [
         compute_similarities(one, others, norms, theirs @ vector) for one, vector in zip(chosen, vectors, strict=True)
     ]
-    names, excluded, topics = np.array(task.formulas.names), task.excluded or {}, {}
+    names = np.array(task.formulas.names)
+    excluded = task.find_excluded()
+    topics = {}
     for row, name, readable in zip(rows, task.topics.names, task.topics.readable.tolist(), strict=True):
         rest = 0 if task.is_complete else -1
         grades = np.array([task.qrels[name].get(formula, rest) for formula in names.tolist()], np.int64)
-        is_listed = ~np.isin(names, list(excluded.get(name, ()))) & readable  # a list is empty without a topic's tree
+        is_listed = ~np.isin(names, list(excluded[name])) & readable  # a list is empty without a topic's tree
         topics[row] = np.where(is_listed, grades, -1)
     known = [query.known_similarities for query in chosen]
     depth = COMPLETE_DEPTH if task.is_complete else None
@@ -154,7 +160,7 @@ def make_weights_table(sets: Sequence[ComparedSet], log: Callable[[str], None] =
     for title, scores in found.items():
         cells = {"mean": float(np.mean(list(scores.values())))} | scores
         rows.append(TableRow(title, {name: Score(value) for name, value in cells.items()}))
-    return Table("weights", "Weights", columns, rows, "Mean of each set's measures, as in `reproduce sets`.")
+    return Table("weights", "Weights", columns, rows, "Mean of each set's measures, as in `research sets`.")
 
 
 def count_frequencies(library: Path) -> DocumentFrequencies:

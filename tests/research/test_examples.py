@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from eqkin.evaluation.context import ExperimentContext, ResultCache
 
 from eqkin import Encoder, Library
 from eqkin.index.update import update_index
 from research.examples import run_examples
+from research.experiment import Experiment
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +33,8 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def context(tmp_path) -> ExperimentContext:
-    return ExperimentContext(ResultCache(tmp_path))
+def context(tmp_path) -> Experiment:
+    return Experiment(tmp_path)
 
 
 def test_examples_list_titles_and_words_without_formulas(context, folder):

@@ -8,14 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext, ResultCache
-from eqkin.evaluation.systems.base import System
-from eqkin.statistics import Score
 
 from eqkin import Library
+from eqkin.evaluation import LabelledSet, System
 from eqkin.evaluation.formulas import FormulaSet, read_formulas
-from eqkin.evaluation.judged import JudgedSet
-from eqkin.evaluation.labelled import LabelledSet
+from eqkin.evaluation.intervals import Score
+from research.experiment import SMALL_SCALE, Experiment
 from research.sets import (
     SetMeasure,
     compute_mean_over_sets,
@@ -44,7 +42,7 @@ class Fixed(System):
 
     def __init__(self, name: str, order: list[str]) -> None:
         self.name = self.title = name
-        self.learned_from, self._order = str(order), order
+        self._order = order
 
     def rank(self, queries: FormulaSet, formulas: FormulaSet) -> np.ndarray:
         scores = [-float(self._order.index(latex)) for latex in formulas.latex]
@@ -52,8 +50,8 @@ class Fixed(System):
 
 
 @pytest.fixture
-def context(tmp_path) -> ExperimentContext:
-    return ExperimentContext(ResultCache(tmp_path / "cache"), replace(SMALL_SCALE, distractors=3, searches=4))
+def context(tmp_path) -> Experiment:
+    return Experiment(tmp_path / "out", replace(SMALL_SCALE, distractors=3, searches=4))
 
 
 def test_bundled_laws_have_four_notations_each_and_no_formula_twice():
@@ -61,19 +59,18 @@ def test_bundled_laws_have_four_notations_each_and_no_formula_twice():
     laws = [Counter(one.labels) for one in sets]
     assert all(len(counts) >= 60 and min(counts.values()) >= 4 for counts in laws)
     assert not laws[0].keys() & laws[1].keys()
-    assert not any(one.duplicates for one in sets)
     latex = [set(one.equations.formulas.latex) for one in sets]
     assert not latex[0] & latex[1]
 
 
 def test_search_task_asks_for_the_other_notations_of_a_law():
-    task, keys, labels = make_search_task(make_labelled([*LAWS, ("a/b", "part")]), read_others())
+    task, labels = make_search_task(make_labelled([*LAWS, ("a/b", "part")]), read_others())
     assert task.qrels == {
         "s0": {"s1": 3}, "s1": {"s0": 3}, "s2": {"s3": 3, "s5": 3}, "s3": {"s2": 3}, "s5": {"s2": 3}
     }  # fmt: skip
     assert labels == ["sum", "sum", "part", "part", "part"]
-    assert task.is_complete and keys == ("map",)
-    assert task.excluded["s3"] == {"s3", "s5"}  # the same but for spaces
+    assert task.is_complete
+    assert task.find_excluded()["s3"] == {"s3", "s5"}  # the same but for spaces
     assert task.formulas.names[-3:] == ["d0", "d1", "d2"]
 
 
@@ -95,17 +92,6 @@ def test_mean_over_sets_weights_sets_equally_and_leaves_test_sets_out():
     rows = [("one", 0.2), ("one", 0.4), ("one", 0.6), ("two", 0.8), ("notations-test", 0.0)]
     measures = [SetMeasure(name, "MAP", {"system": Score(value)}, {}) for name, value in rows]
     assert compute_mean_over_sets(measures, "system") == pytest.approx(0.6)
-
-
-def test_judged_set_without_grade_0_is_complete(tmp_path):
-    (tmp_path / "topics.tsv").write_text("t\ta + b\n")
-    (tmp_path / "formulas.tsv").write_text("own\ta+b\nother\tb+a\nnone\tz\n")
-    (tmp_path / "qrels.txt").write_text("t 0 other 3\n")
-    judged = JudgedSet.read(tmp_path)
-    assert judged.is_complete and judged.excluded == {"t": {"own"}}
-    assert [measure.key for measure in judged.measures] == ["mrr", "map", "hit1", "hit10"]
-    (tmp_path / "qrels.txt").write_text("t 0 other 3\nt 0 none 0\n")
-    assert JudgedSet.read(tmp_path).excluded is None
 
 
 def test_end_to_end_searches_a_copy_of_the_library(context, tmp_path):

@@ -1,29 +1,23 @@
-"""Tables: figures as text, Markdown and terminal output, also of hostile content."""
+"""Tables: figures as text and Markdown, also of hostile content."""
 
 from __future__ import annotations
 
-import dataclasses
-import io
 import math
 import re
 
-import orjson
 import pytest
-from eqkin.evaluation.tables import (
+
+from research.tables import (
     PAPER,
-    ExperimentResult,
     Score,
     Table,
     TableColumn,
     TableRow,
-    clean_text,
     escape_markdown,
     format_cells,
     format_score,
     to_markdown,
-    to_rich,
 )
-from rich.console import Console
 
 EVIL = (
     "<script>alert(1)</script><img src=https://example.org/x.png onerror=alert(2)> & _x_ 100% \\evil{ $a^b$ #1 ~ | `c`"
@@ -129,24 +123,6 @@ def test_markdown_folds_long_tables():
     rows = [TableRow(str(number), {}) for number in range(31)]
     assert "Many: 31 rows</summary>" in to_markdown(Table("t", "Many", [], rows))
     assert "<details>" not in to_markdown(Table("t", "Few", [], rows[:30]))
-
-
-def test_terminal_table_shows_best_in_bold_and_limits_rows():
-    rows = [TableRow(f"row {number}", {"a": Score(number / 100)}) for number in range(45)]
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(to_rich(Table("t", "Title", [TableColumn("a", "score")], rows)))
-    text = console.export_text()
-    assert "row 39" in text and "row 40" not in text and "and 5 more rows" in text
-
-
-def test_result_is_json():
-    result = ExperimentResult("x", "X", [Table("t", "T", [TableColumn("a", "A")], [TableRow("r", {"a": Score(0.5)})])])
-    data = orjson.loads(orjson.dumps(dataclasses.asdict(result)))
-    assert data["tables"][0]["rows"][0]["cells"]["a"] == {"value": 0.5, "low": None, "high": None}
-
-
-def test_clean_text_drops_control_characters():
-    assert clean_text(" a\n\tb\x00\x1b[31m\u202e c ") == "a b[31m c"
 
 
 def test_escape_markdown_keeps_what_is_shown():

@@ -317,7 +317,7 @@ def finetune_model(
     corpus: Corpus,
     out: Path,
     *,
-    model: Path | None = None,
+    model: Path | str | None = None,
     pairs: str = "relations",
     held_out: float = 0.2,
     settings: FinetuningConfig | None = None,
@@ -329,7 +329,7 @@ def finetune_model(
     Args:
         corpus: Source of the pairs.
         out: The folder to write to.
-        model: The folder of the model to start from, by default the bundled one.
+        model: The folder of the model to start from, or the name of a bundled one.
         pairs: "equalities", "inequalities", or "relations" for both and similar signs.
         held_out: Share of test pairs, split by work.
         settings: Batch size, epochs and learning rates.

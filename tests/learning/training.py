@@ -1,4 +1,4 @@
-"""Training of any module in one process: baselines and peers."""
+"""Training of any module with the package's trainer."""
 
 from __future__ import annotations
 
