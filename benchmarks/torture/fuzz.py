@@ -95,11 +95,6 @@ _REPEATED_CHARS = 400_000
 _MAX_DOUBLED_GROWTH = 3.0  # for twice the size: linear is 2, quadratic 4
 _MAX_GROWTH, _NOTICED_SECONDS = 9.0, 0.4  # for four times the size: linear is 4, quadratic 16; shorter times vary
 _NOTEBOOK = '{"cells": [{"cell_type": "markdown", "source": %s}], "metadata": {}, "nbformat": 4}'
-_LYX = (
-    "#LyX 2.3\n\\begin_document\n\\begin_body\n\\begin_layout Section\nA\n\\end_layout\n"
-    "\\begin_inset Formula %s\n\\end_inset\n\\end_body"
-)
-_PRETEXT = "<pretext><section><title>A</title><p>b <m>x</m></p><me>%s</me></section></pretext>"
 _PAGE = "<html><head><title>A</title></head><body><h1>B</h1><p>c</p>%s</body></html>"
 _BIBTEX = (
     "@article{a, title={On %s}, author={Doe, Jane and Roe, R.}, year={2001}, eprint={1706.03762}, doi={10.1000/1}}\n"
@@ -138,8 +133,6 @@ def build_document(kind: str, article: str, formulas: list[str], rng: random.Ran
         + "".join(f".. math::\n\n   {' '.join(latex.split())}\n\n" for latex in some),
         "html": _PAGE % displays,
         "ipynb": _NOTEBOOK % quoted,
-        "lyx": _LYX % f"\\[{some[0]}\\]",
-        "ptx": _PRETEXT % some[0].replace("&", "&amp;").replace("<", "&lt;"),
         "py": f'"""A.\n\n{displays}\n"""\n',
         "jsonl": "\n".join(json.dumps({"id": str(n), "latex": f"\\[{latex}\\]"}) for n, latex in enumerate(some)),
         "bib": "".join(_BIBTEX % latex for latex in some),
@@ -200,7 +193,7 @@ class Fuzzer:
     """Runs cases by their number: the seed and the number determine a case."""
 
     kinds = (
-        *"tex md rst html ipynb lyx ptx py jsonl bib ris json tar tar.gz zip jsonl.zst".split(),
+        *"tex md rst html ipynb py jsonl bib ris json tar tar.gz zip jsonl.zst".split(),
         *["convert"] * 6,
         *["mathml"] * 2,
         *["query"] * 2,
@@ -236,7 +229,7 @@ class Fuzzer:
 
         A change of the quarter, such as a stray dollar sign, may hide its formulas: half of the document must agree.
         """
-        kind, piece = rng.choice("tex md rst html ipynb lyx ptx py bib ris json".split()), rng.choice(_PIECES)
+        kind, piece = rng.choice("tex md rst html ipynb py bib ris json".split()), rng.choice(_PIECES)
         head, path, seed = rng.choice(_HEADS), self._folder / f"a.{kind}", rng.random()
 
         def measure_reading(size: int) -> float:

@@ -7,7 +7,6 @@ import os
 import posixpath
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -191,55 +190,49 @@ def _open_outer_tar(file: BinaryIO, path: Path, limit: int) -> ByteStream | None
         return None
 
 
-@dataclass(frozen=True)
-class Shard:
-    """A bulk tar, not opened yet: small enough to be sent to another process, which must see the same path."""
+def iter_bulk_items(
+    path: Path, look_up: MetadataLookup | None = None, on_skip: SkipCallback | None = None, *, in_folder: bool = False
+) -> Iterator[SourceItem]:
+    """Yield the e-prints of a bulk tar, in order, each with its compressed bytes; PDF members go to `on_skip`.
 
-    path: Path
-    look_up: MetadataLookup | None = None
-    in_folder: bool = False  # damage is an item that fails, as everywhere in a folder
+    After all members before the damage, raises `BadInput` where the tar is damaged and `LimitReached` where a gzipped
+    one unpacks to far more than a tar of compressed members can. With `in_folder` that is an item which fails instead,
+    as everywhere in a folder.
+    """
+    try:
+        yield from _iter_bulk_members(path, look_up, on_skip)
+    except EqkinError as error:
+        if not in_folder:
+            raise
+        yield make_failed_item(make_file_key(path), display_path(path), error)
 
-    def iter_items(self, on_skip: SkipCallback | None = None) -> Iterator[SourceItem]:
-        """Yield its e-prints; where it is damaged, yield an item that fails or raise what `iter_members` does."""
-        try:
-            yield from self.iter_members(on_skip)
-        except EqkinError as error:
-            if not self.in_folder:
-                raise
-            yield self.make_failed_item(error)
 
-    def make_failed_item(self, error: EqkinError) -> SourceItem:
-        """Return an item for the part that could not be read."""
-        return make_failed_item(make_file_key(self.path), display_path(self.path), error)
-
-    def iter_members(self, on_skip: SkipCallback | None = None) -> Iterator[SourceItem]:
-        """Yield its e-prints, in order, each with its compressed bytes.
-
-        PDF members go to `on_skip`. Raises `BadInput` where the tar is damaged and `LimitReached` where a gzipped one
-        unpacks to far more than a tar of compressed members can, after all members before that.
-        """
-        name = display_path(self.path)
-        with open_regular(self.path) as file:
-            limit = max(LIMITS.archive_bytes, _MAX_BULK_RATIO * os.fstat(file.fileno()).st_size)
-            stream = _open_outer_tar(file, self.path, limit)
-            if stream is None:
-                raise BadInput(f"{name}: is not a tar of e-prints")
-            reader = TarReader(stream)
-            for entry in reader:
-                if entry.is_dir:
-                    continue
-                origin, key = f"{name}!{entry.name}", f"{make_file_key(self.path)}!{entry.name}"
-                head = b"" if entry.refused else reader.read(HEAD_BYTES)
-                skipped = entry.refused or ("PDF only" if detect_kind(head) == "pdf" else "")
-                if skipped:
-                    if on_skip is not None:
-                        on_skip(origin, skipped)
-                elif entry.size > LIMITS.packed_bytes:
-                    error = LimitReached(f"{origin}: is larger than {LIMITS.packed_bytes:,} bytes")
-                    arxiv_id = parse_file_name(entry.name)
-                    yield make_failed_item(arxiv_id.key if arxiv_id else key, origin, error)
-                else:
-                    raw = head + reader.read(entry.size)
-                    yield _make_item(raw, entry.name, origin, key, hash_parts(raw), self.look_up)
-            if not reader.complete:
-                raise BadInput(f"{name}: is truncated (no end mark); the members before the end were read")
+def _iter_bulk_members(
+    path: Path, look_up: MetadataLookup | None, on_skip: SkipCallback | None
+) -> Iterator[SourceItem]:
+    name = display_path(path)
+    with open_regular(path) as file:
+        limit = max(LIMITS.archive_bytes, _MAX_BULK_RATIO * os.fstat(file.fileno()).st_size)
+        stream = _open_outer_tar(file, path, limit)
+        if stream is None:
+            raise BadInput(f"{name}: is not a tar of e-prints")
+        reader = TarReader(stream)
+        for entry in reader:
+            if entry.is_dir:
+                continue
+            origin = f"{name}!{entry.name}"
+            key = f"{make_file_key(path)}!{entry.name}"
+            head = b"" if entry.refused else reader.read(HEAD_BYTES)
+            skipped = entry.refused or ("PDF only" if detect_kind(head) == "pdf" else "")
+            if skipped:
+                if on_skip is not None:
+                    on_skip(origin, skipped)
+            elif entry.size > LIMITS.packed_bytes:
+                error = LimitReached(f"{origin}: is larger than {LIMITS.packed_bytes:,} bytes")
+                arxiv_id = parse_file_name(entry.name)
+                yield make_failed_item(arxiv_id.key if arxiv_id else key, origin, error)
+            else:
+                raw = head + reader.read(entry.size)
+                yield _make_item(raw, entry.name, origin, key, hash_parts(raw), look_up)
+        if not reader.complete:
+            raise BadInput(f"{name}: is truncated (no end mark); the members before the end were read")

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 from eqkin.atlas import list_articles
@@ -21,7 +20,7 @@ from eqkin.latex.arxiv_ids import parse_arxiv_id, parse_file_name
 from eqkin.limits import LIMITS
 from eqkin.sources.arxiv import ArxivClient, make_arxiv_item
 from eqkin.sources.docstrings import iter_package_items, read_module
-from eqkin.sources.eprints import MetadataLookup, Shard, is_bulk_tar, make_eprint_item
+from eqkin.sources.eprints import MetadataLookup, is_bulk_tar, iter_bulk_items, make_eprint_item
 from eqkin.sources.files import (
     SkipCallback,
     detect_kind,
@@ -35,7 +34,7 @@ from eqkin.sources.html import read_html
 from eqkin.sources.markdown import read_markdown
 from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.notebook import read_notebook
-from eqkin.sources.office import PANDOC_FORMATS, read_lyx, read_pretext, read_with_pandoc
+from eqkin.sources.pandoc import PANDOC_FORMATS, read_with_pandoc
 from eqkin.sources.paper import Paper, SourceItem, hash_parts, make_failed_item
 from eqkin.sources.project import list_candidate_paths, list_includes, read_project
 from eqkin.sources.records import iter_record_items
@@ -51,8 +50,6 @@ DOCUMENT_READERS: dict[str, DocumentReader] = {
     "rst": read_rest,
     "html": read_html,
     "python": read_module,
-    "lyx": read_lyx,
-    "pretext": read_pretext,
     **{name: partial(read_with_pandoc, format_name=name) for name in PANDOC_FORMATS},
 }
 _FORMATS = {  # by suffix; the longest that fits counts
@@ -64,15 +61,13 @@ _FORMATS = {  # by suffix; the longest that fits counts
     "python": (".py",),
     "records": (".jsonl", ".jsonl.zst", ".jsonl.gz", ".ndjson"),
     "archive": (".tar", ".gz", ".tgz", ".zip"),
-    "lyx": (".lyx",),
-    "pretext": (".ptx",),
     "references": (".bib", ".ris"),
     "pdf": (".pdf",),
     **PANDOC_FORMATS,
 }
 _FORMAT_BY_SUFFIX = {suffix: name for name, suffixes in _FORMATS.items() for suffix in suffixes}
 _READABLE = (
-    "a folder; .tex, .md, .qmd, .Rmd, .ipynb, .rst, .html, .py; .docx, .org, .typ, .lyx, .ptx; .jsonl (also .zst "
+    "a folder; .tex, .md, .qmd, .Rmd, .ipynb, .rst, .html, .py; .docx, .org, .typ; .jsonl (also .zst "
     "or .gz); an e-print (.tex, .gz, .tar, .tar.gz, .zip) or a bulk tar of them; .pdf, .bib, .ris, CSL .json and "
     "zotero: (whose sources --fetch gets from arXiv); arxiv:ID; python:PACKAGE; atlas: (bundled with eqkin)"
 )
@@ -80,7 +75,7 @@ _UNREADABLE_KINDS = {"empty": "is empty", "binary": "unknown binary data"}
 _UNREAD_DOCUMENTS = {  # in a folder, that a user may expect to be read
     **dict.fromkeys((".djvu", ".ps", ".dvi"), "only drawings of formulas; give the LaTeX source"),
     **dict.fromkeys(
-        (".doc", ".odt", ".rtf", ".tm", ".epub", ".pptx", ".nb", ".mw"),
+        (".doc", ".odt", ".rtf", ".tm", ".epub", ".pptx", ".nb", ".mw", ".lyx", ".ptx"),
         "cannot be read; convert to LaTeX, Markdown or HTML",
     ),
 }
@@ -113,19 +108,6 @@ def open_source(
     Raises:
         BadInput: the source does not exist, or is of a kind that cannot be read.
     """
-    parts = open_source_shards(spec, metadata=metadata, arxiv=arxiv, fetch=fetch, on_skip=on_skip)
-    return chain.from_iterable(part.iter_items(on_skip) if isinstance(part, Shard) else (part,) for part in parts)
-
-
-def open_source_shards(
-    spec: str,
-    *,
-    metadata: MetadataSnapshot | None = None,
-    arxiv: ArxivClient | None = None,
-    fetch: bool = False,
-    on_skip: SkipCallback | None = None,
-) -> Iterator[SourceItem | Shard]:
-    """Return the same as `open_source`, with bulk tars unopened, each a `Shard` that can be read elsewhere."""
     client = arxiv or ArxivClient()
     if spec.lower().startswith("arxiv:") or re.match(r"https?://", spec, re.IGNORECASE):
         return iter([make_arxiv_item(spec, client)])
@@ -156,7 +138,7 @@ class _FileOpener:
     client: ArxivClient  # for PDFs and references
     on_skip: SkipCallback | None
 
-    def open_file(self, path: Path) -> Iterator[SourceItem | Shard]:
+    def open_file(self, path: Path) -> Iterator[SourceItem]:
         """Open one file by its first bytes if it is an archive, else by its suffix, else by what its text looks like.
 
         Raises `BadInput` if it cannot be read.
@@ -186,7 +168,7 @@ class _FileOpener:
             )
         return self._open_as(format_name, path, path.parent, in_folder=False)
 
-    def open_folder(self, root: Path) -> Iterator[SourceItem | Shard]:
+    def open_folder(self, root: Path) -> Iterator[SourceItem]:
         """Open every document under `root`; one that cannot be read is an item that fails."""
         tex: list[Path] = []
         for path in walk_folder(root, self.on_skip):
@@ -216,7 +198,7 @@ class _FileOpener:
         for path in _select_main_files(root, tex):
             yield from self._open_as("tex", path, root, in_folder=True)
 
-    def _open_as(self, format_name: str, path: Path, root: Path, *, in_folder: bool) -> Iterator[SourceItem | Shard]:
+    def _open_as(self, format_name: str, path: Path, root: Path, *, in_folder: bool) -> Iterator[SourceItem]:
         """Open a file as a document, or as "tex", "records", "archive" (a bulk tar or an e-print) or "eprint"."""
         if format_name == "records":
             return iter_record_items(path)
@@ -225,7 +207,7 @@ class _FileOpener:
         if format_name == "pdf":
             return iter([make_pdf_item(path, self.client)])
         if format_name == "archive" and is_bulk_tar(path):
-            return iter([Shard(path, self.look_up, in_folder)])
+            return iter_bulk_items(path, self.look_up, self.on_skip, in_folder=in_folder)
         if format_name in ("archive", "eprint"):
             return iter([make_eprint_item(path, self.look_up)])
         key, origin = make_file_key(path), display_path(path)
