@@ -22,31 +22,13 @@ from dataclasses import dataclass
 from html.entities import html5
 
 from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, strip_arguments, to_converter_input
+from eqkin.latex.signs import KNOWN_COMMANDS
 
 _AMPERSAND = r"&(?:amp;)?"  # some pages are escaped twice
 _ENTITY = re.compile(_AMPERSAND + r"(#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _DELIMITER_PAIRS = (("$$", "$$"), ("$", "$"), ("\\[", "\\]"), ("\\(", "\\)"))
 _ENVIRONMENT = re.compile(r"\\begin\s*\{([A-Za-z]+\*?)\}(.*)\\end\s*\{\1\}", re.DOTALL)
 _NOISE = re.compile(r"\\label\s*\{[^{}]*\}|\\(?:nonumber|notag)(?![A-Za-z])")
-KNOWN_COMMANDS = frozenset(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi varpi rho varrho"
-    " sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
-    " hbar ell imath jmath Re Im aleph infty partial nabla emptyset varnothing prime dagger angle triangle square"
-    " int iint iiint oint sum prod coprod bigcup bigcap bigvee bigwedge bigoplus bigotimes bigsqcup"
-    " lim limsup liminf sup inf max min sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh coth log ln lg exp"
-    " det dim ker coker deg gcd lcm arg hom Pr mod pmod bmod diff"
-    " forall exists nexists in notin ni subset subseteq subsetneq supset supseteq cup cap setminus land lor lnot neg"
-    " wedge vee times cdot div pm mp ast star circ bullet oplus otimes odot"
-    " cdots ldots dots vdots ddots le leq leqslant ge geq geqslant ne neq lt gt ll gg equiv sim simeq approx cong"
-    " propto mid nmid parallel perp prec succ models vdash"
-    " to gets rightarrow leftarrow Rightarrow Leftarrow leftrightarrow Leftrightarrow implies impliedby iff mapsto"
-    " longrightarrow Longrightarrow longleftarrow longmapsto hookrightarrow uparrow downarrow therefore because"
-    " left right middle big Big bigg Bigg langle rangle lvert rvert lVert rVert vert Vert lfloor rfloor lceil rceil"
-    " frac dfrac tfrac cfrac sqrt binom over choose atop stackrel underbrace overbrace begin end"
-    " hat bar tilde vec dot ddot overline underline widehat widetilde overrightarrow"
-    " Bbb mathbb mathbf mathrm mathcal mathfrak mathsf mathit boldsymbol text textbf textit textrm mbox operatorname"
-    " displaystyle textstyle limits nolimits quad qquad".split()
-)
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
 _MAX_SHORT_NAME = 3  # letters of an undefined name that were letters after a space
 _DIFFERENTIALS = re.compile(r"(?:d[A-Za-z])+")

@@ -22,7 +22,8 @@ from functools import cache
 from itertools import groupby
 
 from eqkin.atlas import list_articles
-from eqkin.latex.plain import MATH_NAMES, SIGN_CHARACTERS, translate_plain
+from eqkin.latex.plain import translate_plain
+from eqkin.latex.signs import MATH_NAMES, SIGN_CHARACTERS
 from eqkin.latex.typed import decode_entities
 from eqkin.limits import LIMITS
 from eqkin.search.query import (
