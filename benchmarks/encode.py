@@ -88,7 +88,7 @@ def measure_encode(
         forest = sample_trees([load_corpus(library, library).forest], trees)
     else:
         with Library.open(library) as opened:
-            forest = sample_trees((part for _, part in opened.iter_forests()), trees)
+            forest = sample_trees((part for _, part, _ in opened.iter_trees(opened.list_tree_keys())), trees)
     if not len(forest):
         raise BadInput(f"{library}: no trees there; fill it with `eqkin add`")
     settings = dict(setting.split("=", 1) for setting in shape or [])

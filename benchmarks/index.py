@@ -111,7 +111,7 @@ def load_embeddings(library: Path) -> Floats:
             index = VectorIndex.open(opened, encoder.digest)
             return index.get_vectors(index.trees)
         except BadInput:
-            parts = [encoder.embed(forest) for _, forest in opened.iter_forests()]
+            parts = [encoder.embed(forest) for _, forest, _ in opened.iter_trees(opened.list_tree_keys())]
     return normalise(np.concatenate([np.zeros((0, encoder.dimensions), np.float32), *parts]))
 
 

@@ -26,7 +26,7 @@ def measure_size(library: LibraryFolder) -> BenchmarkReport:
         python -m benchmarks size --library papers
     """
     with Library.open(library) as opened:
-        equations = sum(len(trees) for trees, _ in opened.iter_forests())
+        equations = len(opened.list_tree_keys())
     if not equations:
         raise BadInput(f"{library}: has no equations; `eqkin add` some")
     report = BenchmarkReport("size", {"library": str(library), "equations": equations})

@@ -167,7 +167,7 @@ def count_frequencies(library: Path) -> DocumentFrequencies:
     """Count the terms of every third tree of a library, as for the bundled table."""
     builder, operators = ForestBuilder(), []
     with LibraryFiles.open(library) as files:
-        for trees, forest in files.iter_forests():
+        for trees, forest, _ in files.iter_trees(files.list_tree_keys()):
             counted = np.flatnonzero(trees % COUNTED_SHARE == 0)
             for start in range(0, len(counted), _TREES_PER_BLOCK):
                 block = forest.select(counted[start : start + _TREES_PER_BLOCK])

@@ -71,7 +71,7 @@ def act(name: str, work: Path) -> None:
     elif name == "judge":
         kept = LocalJudgements(folder)
         if len(kept.list_all()) < 2:
-            kept.add(Judgement("paper#1", True, latex="x", keywords=("energy",)))
+            kept.add(Judgement(equation="paper#1", relevant=True, latex="x", keywords=("energy",)))
         kept.seal()
     elif name == "pack":
         pack(folder, work / "packed")

@@ -11,19 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from eqkin.errors import BadInput, StorageFailed
 from eqkin.executor import Executor, LocalExecutor
-from eqkin.library.database import (
-    DATABASE_NAME,
-    FOREST_FOLDER,
-    JUDGEMENTS_NAME,
-    JUDGEMENTS_SEAL_NAME,
-    MANIFEST_NAME,
-    LibraryManifest,
-)
-from eqkin.library.files import LibraryFiles, list_segments
-from eqkin.library.judgements import LocalJudgements
+from eqkin.library.database import DATABASE_NAME, INDEX_FOLDER
+from eqkin.library.files import LibraryFiles
+from eqkin.library.pack import pack_library, unpack_library
 from eqkin.library.records import export_equations
 from eqkin.storage.files import WriterLock
-from eqkin.storage.pack import pack_folder, unpack_folder
 
 if TYPE_CHECKING:
     from eqkin.library.ingest import AddReport
@@ -38,8 +30,8 @@ if TYPE_CHECKING:
 class Library(LibraryFiles):
     """A folder with papers, their equations, and an index of them. Open it with `Library.open`."""
 
-    def __init__(self, folder: Path, manifest: LibraryManifest, connection: sqlite3.Connection) -> None:
-        super().__init__(folder, manifest, connection)
+    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+        super().__init__(folder, connection)
         self._engine: SearchEngine | None = None
         self._backend: LocalBackend | None = None  # what the engine searches
 
@@ -102,7 +94,7 @@ class Library(LibraryFiles):
             return ingest(writer, names, executor, metadata=metadata, fetch=fetch, progress=progress)
 
     def upgrade(self, *, executor: Executor | None = None, progress: Callable[[int, int], None] | None = None) -> int:
-        """Bring the library to the format and the converter of this eqkin; nothing but the library is needed.
+        """Make the trees again that another converter made; nothing but the library is needed.
 
         Trees that another converter made, or that are damaged, are made again from the stored LaTeX. Formulas that came
         as MathML keep their trees. Safe to stop at any moment and to run again. The index is updated separately.
@@ -114,15 +106,10 @@ class Library(LibraryFiles):
         Returns:
             How many papers were converted again.
         """
-        from eqkin.library.upgrade import compress_prose, upgrade_trees
-        from eqkin.library.writer import restore_forest_folder
+        from eqkin.library.reconvert import reconvert_papers
 
-        restore_forest_folder(self.folder)
         with self.open_writer() as writer:
-            converted = upgrade_trees(writer, executor or LocalExecutor(), progress)
-            compress_prose(writer)
-        LocalJudgements(self.folder).seal()
-        return converted
+            return reconvert_papers(self, writer, executor or LocalExecutor(), progress)
 
     def iter_equations(self, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
         """Yield all equations as `eqkin export` writes them; `failed`: also those that did not convert."""
@@ -193,11 +180,9 @@ class Library(LibraryFiles):
 @contextmanager
 def hold_locks(folder: Path) -> Iterator[None]:
     """Keep writers away from a library and its index; raises `LibraryBusy`."""
-    from eqkin.index.manifest import INDEX_FOLDER
-
     with ExitStack() as stack:
         for path in (folder, folder / INDEX_FOLDER):
-            if path.is_dir() and not path.is_symlink() and (folder / MANIFEST_NAME).exists():
+            if path.is_dir() and not path.is_symlink() and (folder / DATABASE_NAME).exists():
                 with suppress(StorageFailed):  # where nothing can be written, no writer can interfere
                     stack.enter_context(WriterLock(path))
         yield
@@ -212,27 +197,25 @@ def pack(folder: Path, target: Path, progress: Callable[[int], None] | None = No
         StorageFailed: the file cannot be written.
     """
     with Library.open(folder) as library, hold_locks(folder):
-        pack_folder(folder, list_files(library), target, progress)
+        pack_library(library, list_index_files(folder / INDEX_FOLDER), target, progress)
 
 
-def list_files(library: LibraryFiles) -> list[str]:
-    """Return the names of all files that belong to a library, without locks and caches."""
+def list_index_files(folder: Path) -> list[str]:
+    """Return the names of all files that belong to an index, without locks and caches."""
     from eqkin.encoder.model import MODEL_FILES
-    from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
+    from eqkin.index.manifest import IndexManifest
 
-    names = [MANIFEST_NAME, DATABASE_NAME, JUDGEMENTS_NAME, JUDGEMENTS_SEAL_NAME]
-    names += [f"{FOREST_FOLDER}/{entry.file}" for entry in list_segments(library.connection)]
-    manifest = IndexManifest.load(library.folder / INDEX_FOLDER)
-    if manifest is not None:
-        files = manifest.list_files()
-        files += [f"{manifest.network}/{name}" for name in MODEL_FILES if manifest.network]
-        names += [f"{INDEX_FOLDER}/{name}" for name in files]
-    return sorted(name for name in names if (library.folder / name).is_file())
+    manifest = IndexManifest.load(folder)
+    if manifest is None:
+        return []
+    names = manifest.list_files()
+    names += [f"{manifest.network}/{name}" for name in MODEL_FILES if manifest.network]
+    return sorted(name for name in names if (folder / name).is_file())
 
 
 def unpack(source: Path, folder: Path, progress: Callable[[int], None] | None = None) -> None:
-    """Make a library from a file that `pack` wrote; raises what `eqkin.storage.pack.unpack_folder` does."""
-    unpack_folder(source, folder, progress, folders=[FOREST_FOLDER])
+    """Make a library from a file that `pack` wrote; raises what `unpack_library` does."""
+    unpack_library(source, folder, progress)
     Library.open(folder).close()
 
 

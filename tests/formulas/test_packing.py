@@ -36,7 +36,7 @@ def test_forests_are_read_as_they_were_written(trees):
 
 def test_operator_trees_are_read_as_they_were_written():
     found = OperatorForest.from_bytes(OPERATORS.to_bytes())
-    assert found.labels == ["=", "v:x", "n:2"]
+    assert found.labels == ["=", "n:2", "v:x"]
     assert [found.to_json(tree) for tree in range(2)] == [["=", "v:x", "n:2"], "v:x"]
     for name in ("depth", "offsets", "unparsed", "forms", "form_offsets"):
         assert np.array_equal(getattr(found, name), getattr(OPERATORS, name))
@@ -72,7 +72,22 @@ def test_arrays_that_are_no_trees_are_refused(column):
     values = np.array(getattr(SMALL, column))
     values[0] += 7
     with pytest.raises(CorruptData):
-        Forest.from_bytes(replace(SMALL, **{column: values}).to_bytes())
+        Forest.from_bytes(replace(SMALL, **{column: values}).to_bytes()).validate()
+
+
+@pytest.mark.parametrize("column", ["label", "depth", "offsets", "form_offsets"])
+def test_arrays_that_are_no_operator_trees_are_refused(column):
+    values = np.array(getattr(OPERATORS, column))
+    values[1] = 0 if column.endswith("offsets") else 7
+    with pytest.raises(CorruptData):
+        replace(OPERATORS, **{column: values}).validate()
+
+
+def test_digests_do_not_depend_on_the_numbers_of_labels():
+    swapped = replace(OPERATORS, labels=["n:2", "v:x", "="], label=np.array([2, 1, 0, 1]))
+    assert swapped.compute_digest() == OPERATORS.compute_digest()
+    assert swapped.to_bytes() == OPERATORS.to_bytes()
+    assert replace(swapped, unparsed=np.array([1, 1])).compute_digest() != OPERATORS.compute_digest()
 
 
 def test_zero_characters_are_refused():

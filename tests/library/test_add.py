@@ -9,16 +9,17 @@ import tarfile
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from eqkin.api import Library, verify
 from eqkin.errors import BadInput, CorruptData
 from eqkin.executor import LocalExecutor
-from eqkin.formulas.forest import open_forest
-from eqkin.formulas.mathml import to_mathml
+from eqkin.formulas.engine import parse_operators
+from eqkin.formulas.mathml import to_mathml, to_node
 from eqkin.formulas.scripts import ConverterIdentity
 from eqkin.latex.prose import extract_context, to_plain_text
-from eqkin.library.database import LibraryManifest
+from eqkin.library.queries import list_citations
 from eqkin.library.records import export_equations
 from eqkin.library.statistics import compute_statistics, count_characters
 from eqkin.sources.paper import Paper, SourceItem
@@ -36,15 +37,14 @@ def test_report_counts_equations_by_outcome(library: Library) -> None:
 
 def test_sections_prose_labels_and_citations_are_kept(library: Library) -> None:
     row = library.connection.execute(
-        "SELECT e.label, e.mark, s.title, s.latex, p.title AS paper "
+        "SELECT e.label, e.mark, s.title, decompress_text(s.prose) AS prose, p.title AS paper "
         "FROM equations e JOIN sections s ON s.id = e.section JOIN papers p ON p.id = e.paper "
         "WHERE e.label = 'energy-subject2'"
     ).fetchone()
     assert row["title"] == "First"
     assert row["paper"] == "On subject2"
-    assert extract_context(to_plain_text(row["latex"]), row["mark"]) == ("Energy of subject2 is conserved.", "")
-    cited = {r[0] for r in library.connection.execute("SELECT cited FROM citations")}
-    assert cited == {"1701.03762", "1702.03762", "1703.03762"}
+    assert extract_context(to_plain_text(row["prose"]), row["mark"]) == ("Energy of subject2 is conserved.", "")
+    assert {cited for _, cited in list_citations(library)} == {"1701.03762", "1702.03762", "1703.03762"}
 
 
 def test_unchanged_sources_are_skipped_and_changed_ones_replaced(library: Library, papers: Path) -> None:
@@ -70,48 +70,48 @@ def test_removing_drops_papers_by_key_file_and_folder(library: Library, papers: 
     assert not verify(library.folder).problems
 
 
-def test_dead_trees_are_dropped(library: Library, papers: Path) -> None:
-    for name in ("b", "c", "d"):
-        for number in (1, 2, 3):
-            write_article(papers, number, name)
-        library.add(papers)
-    used = sum(int(forest.sizes.sum()) for _, forest in library.iter_forests())
-    stored = [open_forest(path) for path in (library.folder / "forest").glob("*.safetensors")]
-    assert sum(int(forest.sizes.sum()) - len(forest) for forest in stored) <= 2 * used
-    assert not verify(library.folder).problems
-
-
-def test_trees_keep_their_numbers_when_most_others_are_dropped(tmp_path: Path) -> None:
-    for number in range(12):
+def test_keys_are_never_used_again_and_room_is_given_back(tmp_path: Path) -> None:
+    for number in range(40):
         write_article(tmp_path / "papers", number)
     library = Library.open(tmp_path / "library", create=True)
     library.add(tmp_path / "papers")
-    wanted = "SELECT tree, latex FROM equations WHERE tree IS NOT NULL"
-    before = {row[0]: row[1] for row in library.connection.execute(wanted)}
-    trees = {number: to_mathml(library.get_nodes([number])[0]) for number in before}
-    size = sum(path.stat().st_size for path in (library.folder / "forest").iterdir())
-    library.remove(*(str(tmp_path / "papers" / f"a{number}.tex") for number in range(9)))
-    after = {row[0]: row[1] for row in library.connection.execute(wanted)}
-    assert after and after.items() < before.items()
-    assert {number: to_mathml(library.get_nodes([number])[0]) for number in after} == {n: trees[n] for n in after}
-    assert sum(path.stat().st_size for path in (library.folder / "forest").iterdir()) < size
-    assert not verify(library.folder).problems
+    keys = library.list_tree_keys()
+    trees = dict(zip(keys.tolist(), map(to_mathml, library.get_nodes(keys.tolist())), strict=True))
+    size = (library.folder / "library.db").stat().st_size
+    library.remove(*(str(tmp_path / "papers" / f"a{number}.tex") for number in range(37)))
+    kept = library.list_tree_keys().tolist()
+    assert {*kept} < {*trees} and [to_mathml(nodes) for nodes in library.get_nodes(kept)] == [
+        trees[key] for key in kept
+    ]
+    assert (library.folder / "library.db").stat().st_size < size
     library.remove(str(tmp_path / "papers"))
-    assert list((library.folder / "forest").glob("*.safetensors")) == []
+    assert not len(library.list_tree_keys())
     library.add(write_article(tmp_path / "papers", 20))
-    (least,) = library.connection.execute("SELECT min(tree) FROM equations").fetchone()
-    assert least > max(before)  # no number is ever used again
+    assert library.list_tree_keys().min() > keys.max()
     assert not verify(library.folder).problems
 
 
-def test_many_segments_are_merged(library: Library, papers: Path) -> None:
-    for number in range(10, 30):
-        library.add(write_article(papers, number))
-    (segments,) = library.connection.execute("SELECT count(*) FROM segments").fetchone()
-    assert segments <= 17
-    verdict = verify(library.folder)
-    assert not verdict.problems
-    assert verdict.papers == 23
+def test_trees_of_large_papers_are_read_in_any_order(tmp_path: Path) -> None:
+    formulas = "".join(
+        rf"\[ x_{{{n}}} + \frac{{{n}}}{{2}} = y^{{{n}}} + \sum_i i^{{{n}}} \]" + "\n" for n in range(900)
+    )
+    (tmp_path / "large.tex").write_text(formulas)
+    with Library.open(tmp_path / "library", create=True) as library:
+        library.add(tmp_path / "large.tex")
+        assert library.connection.execute("SELECT count(*) FROM trees").fetchone()[0] > 1
+        keys = library.list_tree_keys()
+        assert len(keys) == 900
+        chosen = np.random.default_rng(1).permutation(keys)[:300]
+        nodes = library.get_nodes(chosen.tolist())
+        assert [f"<mn>{key - keys[0]}</mn>" in to_mathml(tree) for key, tree in zip(chosen, nodes, strict=True)]
+        together = library.get_trees(chosen)
+        assert [to_mathml(to_node(together, at)) for at in range(300)] == [to_mathml(tree) for tree in nodes]
+        expected = parse_operators(together)
+        found = library.get_operators(chosen)
+        assert [found.to_json(at) for at in range(300)] == [expected.to_json(at) for at in range(300)]
+        parts = list(library.iter_trees(keys, 200))
+        assert np.array_equal(np.concatenate([part for part, _, _ in parts]), keys) and len(parts) > 1
+        assert all(len(part) == len(forest) == len(operators) for part, forest, operators in parts)
 
 
 def test_two_processes_make_the_same_library_as_one(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_mathml_in_a_source_is_used_unchanged(tmp_path: Path) -> None:
     row = library.connection.execute("SELECT * FROM equations").fetchone()
     assert row["status"] == "converted"
     assert row["latex"] == "a=b"
-    (nodes,) = library.get_nodes([row["tree"]])
+    (nodes,) = library.get_nodes([row["id"]])
     assert nodes.texts == ["", "a", "=", "b"]
 
 
@@ -207,10 +207,8 @@ def test_of_two_versions_of_a_paper_the_last_one_counts_every_time(tmp_path: Pat
 
 
 def test_trees_of_another_converter_are_never_mixed_in(library: Library, papers: Path) -> None:
-    other = LibraryManifest(
-        ConverterIdentity("katex", "0.0.1", "0" * 64), library.manifest.generation, library.manifest.database
-    )
-    other.save(library.folder)
+    with library.open_writer() as writer:
+        writer.set_converter(ConverterIdentity("katex", "0.0.1", "0" * 64))
     with Library.open(library.folder) as reopened, pytest.raises(CorruptData, match="never mixed"):
         reopened.add(papers)
 
@@ -288,13 +286,13 @@ def test_mathml_attributes_with_line_breaks_are_dropped(tmp_path: Path) -> None:
     assert [line["status"] for line in export_equations(library)] == ["converted"]
 
 
-def test_a_library_without_its_manifest_is_not_overwritten(library: Library) -> None:
-    (library.folder / "manifest.json").unlink()
-    content = (library.folder / "library.db").read_bytes()
-    with pytest.raises(CorruptData, match="not touched"):
+def test_library_without_its_database_is_not_overwritten(library: Library) -> None:
+    library.open_engine()
+    library.close()
+    (library.folder / "library.db").unlink()
+    with pytest.raises(CorruptData):
         Library.open(library.folder, create=True)
-    assert (library.folder / "library.db").read_bytes() == content
-    assert any((library.folder / "forest").iterdir())
+    assert sorted(path.name for path in library.folder.iterdir()) == ["index", "lock"]
 
 
 def test_script_without_main_guard_gets_an_error_and_no_failed_papers(tmp_path: Path) -> None:

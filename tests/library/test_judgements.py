@@ -17,12 +17,12 @@ from eqkin.limits import LIMITS
 from tests.cancelling import CountingScope
 from tests.limits import changed_limits
 
-ONE = Judgement("paper#1", True, latex="x", words="some words", keywords=("a", "b"))
+ONE = Judgement(equation="paper#1", relevant=True, latex="x", words="some words", keywords=("a", "b"))
 
 
 def write_some(folder, number):
     for i in range(5):
-        LocalJudgements(folder).add(Judgement(f"paper#{number}-{i}", True, latex="x"))
+        LocalJudgements(folder).add(Judgement(equation=f"paper#{number}-{i}", relevant=True, latex="x"))
 
 
 def test_reading_judgements_creates_no_file(tmp_path):
@@ -103,9 +103,9 @@ def test_waiting_writer_does_not_block_the_one_that_writes(tmp_path):
 
 def test_empty_or_too_many_judgements_are_refused(tmp_path):
     with pytest.raises(BadInput):
-        LocalJudgements(tmp_path).add(Judgement("", True, latex="x"))
+        LocalJudgements(tmp_path).add(Judgement(equation="", relevant=True, latex="x"))
     with pytest.raises(BadInput):
-        LocalJudgements(tmp_path).add(Judgement("paper#1", True))
+        LocalJudgements(tmp_path).add(Judgement(equation="paper#1", relevant=True))
     few = LocalJudgements(tmp_path)
     few.add(ONE)
     with changed_limits(web_judgements=1), pytest.raises(LimitReached):

@@ -3,7 +3,6 @@
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from eqkin.api import Library
@@ -67,15 +66,14 @@ def test_read_corpus_reads_all_tables_in_one_transaction(library: Library) -> No
     with queries.read_corpus(library) as tables:
         assert library.connection.in_transaction
         assert (len(tables.papers), tables.equations.shape, tables.citations.shape) == (3, (6, 5), (0, 2))
-        trees = np.concatenate([first + np.arange(len(forest)) for first, forest in tables.segments])
-        assert set(tables.equations[:, 3].tolist()) <= set(trees.tolist())
+        assert set(tables.equations[:, 3].tolist()) <= set(library.list_tree_keys().tolist())
         refs = get_refs(library, tables.equations[:, 3].tolist())
         assert {refs[tree].number for tree in tables.equations[:, 3].tolist()} == set(tables.equations[:, 2].tolist())
     assert not library.connection.in_transaction
 
 
 def test_damaged_database_raises_corrupt_data(library: Library) -> None:
-    library.connection.execute("ALTER TABLE equations RENAME TO lost")
+    library.connection.execute("ALTER TABLE trees RENAME TO lost")
     with pytest.raises(CorruptData, match="no such table"):
         queries.has_equations(library)
 

@@ -61,7 +61,7 @@ def test_rows_and_inline_formulas_are_shown_with_number_whole_and_context(tmp_pa
         assert inline.inline and inline.latex == r"m = \tanh(\beta J m + h)"
         assert (inline.before.split()[-1], inline.after) == ("and", "hold.")
         assert second.section == r"The field \(\mathbb{R}\)" and second.after == r"End of \(\mathbb{R}\)."
-        assert [ref.family for ref in get_refs(library, range(4)).values()] == [0, 0, 0, 3]
+        assert [ref.family for ref in get_refs(library, library.list_tree_keys()).values()] == [0, 0, 0, 3]
         page = get_paper_page(library, key)
         assert page.paper.title == r"The field \(\mathbb{R}\)" and page.paper.lang == ""
         assert [e.id for _, equations in page.sections for e in equations] == [whole.id]

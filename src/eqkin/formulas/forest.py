@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.formulas.packing import pack_columns, unpack_columns
+from eqkin.formulas.packing import hash_columns, pack_columns, unpack_columns
 from eqkin.storage.arrays import iter_array_file, view_arrays
 
 Array = npt.NDArray[np.integer[Any]]
@@ -101,15 +101,22 @@ class Forest:
 
     def to_bytes(self) -> bytes:
         """Return the stored form of this forest; `from_bytes` reads it. Raises `BadInput` for a zero character."""
+        return pack_columns(*self._get_parts())
+
+    def compute_digest(self) -> str:
+        """Return the hexadecimal SHA-256 of the content; that of equal trees is equal after `canonicalise`."""
+        return hash_columns(*self._get_parts())
+
+    def _get_parts(self) -> tuple[list[list[str]], list[Array]]:
         columns = [self.tag, self.attribute, self.text, self.n_children, self.sizes]
-        return pack_columns([self.tags, self.attributes, self.texts], columns)
+        return [self.tags, self.attributes, self.texts], columns
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> Forest:
-        """Return the forest that `to_bytes` stored; raises `CorruptData`."""
+        """Return the forest that `to_bytes` stored; raises `CorruptData` for bytes that were changed since."""
         strings, columns = unpack_columns(packed, 3, 5)
         tag, attribute, text, n_children, sizes = columns
-        forest = cls(
+        return cls(
             tags=strings[0],
             attributes=strings[1],
             texts=strings[2],
@@ -119,8 +126,6 @@ class Forest:
             n_children=_to_smallest_dtype(n_children, int(n_children.max(initial=0)) + 1),
             offsets=np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
         )
-        forest.validate()
-        return forest
 
     def validate(self) -> None:
         """Check that the arrays describe trees and stay inside their string lists; raises `CorruptData`."""

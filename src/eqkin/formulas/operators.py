@@ -20,7 +20,7 @@ import numpy.typing as npt
 from eqkin.errors import CorruptData
 from eqkin.formulas.hashing import Codes, hash_string
 from eqkin.formulas.kinds import LabelKinds
-from eqkin.formulas.packing import pack_columns, unpack_columns
+from eqkin.formulas.packing import hash_columns, pack_columns, unpack_columns
 
 Integers = npt.NDArray[np.int64]
 # canonical: notation unified; renamed: its variables without names; weak: terms moved, scaled, solved for a variable
@@ -161,18 +161,28 @@ class OperatorForest:
 
     def to_bytes(self) -> bytes:
         """Return the stored form of these trees, with only the labels they use; `from_bytes` reads it."""
-        used, label = np.unique(self.label, return_inverse=True)
+        return pack_columns(*self._get_parts())
+
+    def compute_digest(self) -> str:
+        """Return the hexadecimal SHA-256 of the content, which is the same however the labels are numbered."""
+        return hash_columns(*self._get_parts())
+
+    def _get_parts(self) -> tuple[list[list[str]], list[npt.NDArray[Any]]]:
+        used, place = np.unique(self.label, return_inverse=True)
+        names = [self.labels[number] for number in used.tolist()]
+        order = sorted(range(len(names)), key=names.__getitem__)
+        rank = np.zeros(len(names), np.int64)
+        rank[order] = np.arange(len(names))
         forms = [self.forms[:, column] for column in range(len(FORM_KINDS))]
         sizes = [np.diff(self.offsets), np.diff(self.form_offsets)]
-        labels = [self.labels[number] for number in used.tolist()]
-        return pack_columns([labels], [label, self.depth, self.unparsed, *sizes, *forms])
+        return [[names[at] for at in order]], [rank[place], self.depth, self.unparsed, *sizes, *forms]
 
     @classmethod
     def from_bytes(cls, packed: bytes) -> OperatorForest:
-        """Return the trees that `to_bytes` stored; raises `CorruptData`."""
+        """Return the trees that `to_bytes` stored; raises `CorruptData` for bytes that were changed since."""
         (labels,), columns = unpack_columns(packed, 1, 5 + len(FORM_KINDS))
         label, depth, unparsed, sizes, n_statements = (column.astype(np.int64) for column in columns[:5])
-        forest = cls(
+        return cls(
             labels=labels,
             label=label,
             depth=depth,
@@ -181,8 +191,6 @@ class OperatorForest:
             forms=np.stack(columns[5:], axis=1),
             form_offsets=accumulate(n_statements),
         )
-        forest.validate()
-        return forest
 
     def validate(self) -> None:
         """Check that the arrays describe trees; raises `CorruptData`."""

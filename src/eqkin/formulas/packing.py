@@ -7,6 +7,7 @@ that narrower types need no format of their own. The frame carries a checksum of
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,15 @@ def pack_columns(lists: Sequence[Sequence[str]], columns: Sequence[npt.NDArray[A
     Raises:
         BadInput: A string contains a zero character.
     """
+    return zstandard.ZstdCompressor(**_COMPRESSOR_OPTIONS).compress(_join_parts(lists, columns))
+
+
+def hash_columns(lists: Sequence[Sequence[str]], columns: Sequence[npt.NDArray[Any]]) -> str:
+    """Return the hexadecimal SHA-256 of string lists and columns, which no compressor influences."""
+    return hashlib.sha256(_join_parts(lists, columns)).hexdigest()
+
+
+def _join_parts(lists: Sequence[Sequence[str]], columns: Sequence[npt.NDArray[Any]]) -> bytes:
     parts = []
     for strings in lists:
         joined = "".join(f"{text}\0" for text in strings).encode("utf-8", "surrogatepass")
@@ -40,8 +50,7 @@ def pack_columns(lists: Sequence[Sequence[str]], columns: Sequence[npt.NDArray[A
     for column in columns:
         words = np.ascontiguousarray(column, _WORD)
         parts.append(words.view(np.uint8).reshape(-1, _WORD.itemsize).T.tobytes())
-    content = b"".join([np.array(sizes, _WORD).tobytes(), *parts])
-    return zstandard.ZstdCompressor(**_COMPRESSOR_OPTIONS).compress(content)
+    return b"".join([np.array(sizes, _WORD).tobytes(), *parts])
 
 
 def unpack_columns(packed: bytes, n_lists: int, n_columns: int) -> tuple[list[list[str]], list[Column]]:

@@ -88,7 +88,7 @@ def export_dataset(
         names = pyarrow.schema([(name, pyarrow.string()) for name in columns])
         parquet.write_table(pyarrow.table(columns, names), path, compression="zstd")
     size = next((name for most, name in _SIZES.items() if counts["equations"] < most), "n>10M")
-    converter = f"{library.manifest.converter.name} {library.manifest.converter.version}"
+    converter = f"{library.converter.name} {library.converter.version}"
     card = _CARD_TEMPLATE.read_text("utf-8").format(
         title=f"Equations of {folder.absolute().name}", size_category=size, version=__version__, converter=converter,
         digest=digest, dimensions=index.dimensions, **counts,

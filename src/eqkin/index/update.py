@@ -248,11 +248,10 @@ class _IndexUpdate:
 
     def _iter_new_trees(self, have: Integers) -> Iterator[tuple[Integers, Forest]]:
         """Yield the library's trees that are not in `have`, some at a time, in ascending order."""
-        for trees, forest in self.library.iter_forests():
-            new = np.flatnonzero(np.isin(trees, have, assume_unique=True, invert=True))
-            for start in range(0, len(new), self.settings.step_trees):
-                part = new[start : start + self.settings.step_trees]
-                yield trees[part], forest.select(part)
+        keys = list_tree_ids(self.library)
+        new = keys[np.isin(keys, have, assume_unique=True, invert=True)]
+        for trees, forest, _ in self.library.iter_trees(new, self.settings.step_trees):
+            yield trees, forest
 
     def _append_segments(
         self,

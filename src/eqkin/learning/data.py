@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.errors import BadInput, CorruptData
+from eqkin.errors import BadInput
 from eqkin.formulas import Forest, ForestBuilder
 from eqkin.formulas.forest import Array
 from eqkin.formulas.operators import accumulate
@@ -98,16 +98,11 @@ class Corpus:
             equations = tables.equations[np.lexsort((tables.equations[:, 2], tables.equations[:, 1], position))]
             words, names = collect_contexts(library, equations[:, [0, 1, 4]])
             citations = tables.citations
-            segments = library.open_segments()  # within the transaction, before anything can delete them
-        owner, section, number, tree, _ = equations.T
+            owner, section, number, tree, _ = equations.T
+            forest = library.get_trees(tree).canonicalise()
         present = np.isin(ids, owner)
         papers = [row for row, is_present in zip(papers, present.tolist(), strict=True) if is_present]
         ids = ids[present]
-        with library.translate_errors():
-            try:
-                forest = _gather_trees(segments, tree)
-            except CorruptData as error:
-                raise CorruptData(f"{library.folder}: damaged ({error}); run `eqkin verify`") from error
         cited = citations[np.isin(citations, ids).all(axis=1)]
         return cls(
             forest=forest,
@@ -274,18 +269,3 @@ def _sort_edges(pairs: Integers, papers: int) -> Numbers:
     pairs = pairs[pairs[:, 0] != pairs[:, 1]]
     codes = np.unique(pairs[:, 0] * papers + pairs[:, 1])
     return np.stack((codes // max(papers, 1), codes % max(papers, 1)), axis=1).astype(np.int32)
-
-
-def _gather_trees(segments: list[tuple[int, Forest]], trees: Integers) -> Forest:
-    """Build a canonical forest of the trees with these numbers, in this order; raises `CorruptData`."""
-    builder, count = ForestBuilder(), 0
-    place = np.full(len(trees), -1)  # of each tree in the builder
-    for first, segment in segments:
-        segment.validate()
-        here = np.flatnonzero((trees >= first) & (trees < first + len(segment)))
-        builder.add_forest(segment.select(trees[here] - first))
-        place[here] = count + np.arange(len(here))
-        count += len(here)
-    if (place < 0).any():
-        raise CorruptData("an equation's tree is in no forest file")
-    return builder.build().select(place).canonicalise()

@@ -1,16 +1,14 @@
-"""`LibraryFiles`: the papers, equations and trees of a library on disk."""
+"""`LibraryFiles`: a library on disk, opened for reading, and the trees in it."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,82 +16,90 @@ import orjson
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.formulas import Forest, ForestBuilder
-from eqkin.formulas.forest import open_forest
 from eqkin.formulas.mathml import NodeColumns
-from eqkin.formulas.scripts import get_converter_identity
+from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.scripts import ConverterIdentity, get_converter_identity
 from eqkin.latex.arxiv_ids import parse_arxiv_id
 from eqkin.library.database import (
     DATABASE_NAME,
-    FOREST_FOLDER,
-    MANIFEST_NAME,
-    LibraryManifest,
+    INDEX_FOLDER,
+    INTACT_EQUATION,
+    INTACT_PAPER,
+    INTACT_STATE,
+    INTACT_TREES,
+    LIBRARY_REMEDY,
     check_links,
     connect,
-    is_empty,
-    load_checked_manifest,
-    read_generation,
+    read_count,
+    read_state,
     translate_sqlite_errors,
 )
 from eqkin.sources.files import display_path
-from eqkin.storage.segments import SegmentEntry, is_intact
 
 if TYPE_CHECKING:
     from eqkin.library.writer import LibraryWriter
 
+Integers = npt.NDArray[np.int64]
+Trees = TypeVar("Trees", Forest, OperatorForest)
 
-TREES_REMEDY = "`eqkin index` makes its trees again from the LaTeX in the library"
-
-
-@dataclass(frozen=True)
-class TreesEntry(SegmentEntry):
-    """A segment of trees: the numbers `first .. first + count - 1`."""
-
-    first: int
+KEY_DIFFERENCE = np.dtype("<u4")
+# Blobs of trees that stay decoded: the hits of one search come from few papers, and are asked for several times.
+_MAX_CACHED_BLOBS = 64
+_BATCH_TREES = 4_096
+_EXPECTED_COUNTS = {
+    "papers": f"SELECT value FROM state s WHERE key = 'papers' AND {INTACT_STATE}",
+    "equations": "SELECT total(n_equations) FROM papers",
+}
+_CHECKED_TABLES = {"papers": f"papers p WHERE {INTACT_PAPER}", "equations": f"equations e WHERE {INTACT_EQUATION}"}
 
 
 class TreeNotFound(BadInput):
-    """The library has no tree with this number."""
+    """The library has no tree with this key."""
 
 
 class LibraryFiles:
-    """A folder with papers, sections, equations, citations and trees. Open it with `LibraryFiles.open`."""
+    """A folder with papers, sections, equations, citations and trees. Open it with `LibraryFiles.open`.
 
-    def __init__(self, folder: Path, manifest: LibraryManifest, connection: sqlite3.Connection) -> None:
+    An equation is identified by its key, a number that is never given to another equation.
+    """
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         self.folder: Path = folder
-        self.manifest: LibraryManifest = manifest
         self.connection: sqlite3.Connection = connection
-        self._segments: dict[str, Forest] = {}
+        self._blobs: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        # The generation in which all rows of a table were found intact.
+        self._checked: dict[str, int] = {}
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, create: bool = False, check_same_thread: bool = True) -> Self:
         """Open the library in `folder`.
 
         Args:
-            folder: where it is.
-            create: create an empty library if there is none.
-            check_same_thread: refuse use by another thread; without it, one thread at a time may use the library.
+            folder: Where it is.
+            create: Create an empty library if there is none.
+            check_same_thread: Refuse use by another thread; without it, one thread at a time may use the library.
 
         Raises:
-            BadInput: there is no library and `create` is not set, or the folder has other content.
-            CorruptData: it is damaged or made by another version.
-            StorageFailed: the folder cannot be read or written.
+            BadInput: There is no library and `create` is not set, or the folder has other content.
+            CorruptData: It is damaged or made by another version.
+            StorageFailed: The folder cannot be read or written.
         """
         path = Path(folder).expanduser().absolute()
-        if not (path / MANIFEST_NAME).exists():
+        check_links(path)
+        if not (path / DATABASE_NAME).exists():
+            if (path / INDEX_FOLDER).is_dir():
+                raise CorruptData(f"{path / DATABASE_NAME}: the library's database is missing; {LIBRARY_REMEDY}")
             if not create:
-                if (path / DATABASE_NAME).exists() and not is_empty(path / DATABASE_NAME):
-                    raise CorruptData(f"{path / MANIFEST_NAME}: missing; restore it from a copy")
                 raise BadInput(
                     f"{path}: there is no library\n"
                     f"make one with `eqkin add FOLDER --library {path}` or `Library.open(path, create=True)`; "
                     "or try `eqkin demo`"
                 )
-            from eqkin.library.writer import create_library  # not needed to read, and slow to import
+            # Readers do not need it, and it is slow to import.
+            from eqkin.library.writer import create_library
 
             create_library(path)
-        check_links(path)
-        manifest = load_checked_manifest(path)
-        return cls(path, manifest, connect(path / DATABASE_NAME, check_same_thread=check_same_thread))
+        return cls(path, connect(path / DATABASE_NAME, check_same_thread=check_same_thread))
 
     def close(self) -> None:
         """Close the database."""
@@ -111,18 +117,20 @@ class LibraryFiles:
         with self.open_writer() as writer:
             for source in sources:
                 name = normalise_source(source)
-                length, key_length = len(name) + 1, len(name) + 6  # of what papers below a folder begin with
+                # Papers below a folder have its name and a separator at the beginning of their source or key.
+                length = len(name) + 1
                 found = self.connection.execute(
                     "SELECT key FROM papers WHERE key IN (?1, ?2, 'file:' || ?1) OR source = ?1 "
                     "OR substr(source, 1, ?3) IN (?1 || '/', ?1 || '\\') "
                     "OR substr(key, 1, ?4) IN ('file:' || ?1 || '/', 'file:' || ?1 || '\\')",
-                    (name, display_path(source), length, key_length),
+                    (name, display_path(source), length, length + len("file:")),
                 )
                 keys.update(row[0] for row in found)
             return writer.remove(sorted(keys))
 
     def list_papers(self) -> list[dict[str, Any]]:
         """Return all papers: key, title, authors, year, fields, origin, source, and why one failed."""
+        self.check_rows("papers")
         with self.translate_errors():
             rows = self.connection.execute(
                 "SELECT key, title, authors, year, fields, origin, source, failure FROM papers ORDER BY id"
@@ -132,42 +140,168 @@ class LibraryFiles:
     def read_generation(self) -> int:
         """Return how many times the library was committed to."""
         with self.translate_errors():
-            return read_generation(self.connection)
+            return read_count(self.connection, "generation")
 
-    def get_nodes(self, numbers: Iterable[int]) -> list[NodeColumns]:
-        """Return the nodes of the trees with these numbers, in that order; raises `TreeNotFound`."""
+    @property
+    def converter(self) -> ConverterIdentity:
+        """The converter that made all trees."""
         with self.translate_errors():
-            segments = self.open_segments()
-            nodes = []
-            for number in numbers:
-                at = bisect_right(segments, number, key=itemgetter(0)) - 1
-                if at < 0 or number >= segments[at][0] + len(segments[at][1]):
-                    raise TreeNotFound(f"the library has no tree {number}")
-                nodes.append(NodeColumns.read(segments[at][1], number - segments[at][0]))
-        return nodes
+            names = ConverterIdentity.__dataclass_fields__
+            return ConverterIdentity(**{name: read_state(self.connection, f"converter {name}") for name in names})
 
-    def get_trees(self, numbers: npt.NDArray[np.int64]) -> Forest:
-        """Return the trees with these numbers, in that order; raises `TreeNotFound`."""
-        with self.translate_errors():
-            positions, builder = [], ForestBuilder()
-            for first, forest in self.open_segments():
-                here = np.flatnonzero((numbers >= first) & (numbers < first + len(forest)))
-                if len(here):
-                    positions.append(here)
-                    builder.add_forest(forest.select(numbers[here] - first))
-        found = np.concatenate(positions) if positions else np.zeros(0, np.int64)
-        if len(found) < len(numbers):
-            raise TreeNotFound(f"the library has no tree {int(np.delete(numbers, found)[0])}")
-        together = builder.build()
-        return together if (np.diff(found) > 0).all() else together.select(np.argsort(found))
+    def check_converter(self) -> None:
+        """Raise `CorruptData` if another converter made the library's trees."""
+        mine, theirs = get_converter_identity(), self.converter
+        if mine != theirs:
+            raise CorruptData(
+                f"{self.folder}: its trees were made by {theirs.name} {theirs.version}, "
+                f"this eqkin has {mine.name} {mine.version}; "
+                "trees of two converters are never mixed: run `eqkin index`, which makes them again"
+            )
 
-    def iter_forests(self) -> Iterator[tuple[npt.NDArray[np.int64], Forest]]:
-        """Yield the trees of equations, segment by segment in order: their numbers and a forest."""
+    def check_rows(self, table: str) -> None:
+        """Raise `CorruptData` if a row of papers or equations is damaged or lost; done once for each state.
+
+        What selects or counts rows must call this before: a damaged row could fail a condition, and be left out.
+        """
+        with self.hold_state():
+            generation = read_count(self.connection, "generation")
+            if self._checked.get(table) == generation:
+                return
+            (found,) = self.connection.execute(f"SELECT count(*) FROM {_CHECKED_TABLES[table]}").fetchone()
+            (expected,) = self.connection.execute(_EXPECTED_COUNTS[table]).fetchone()
+            if found != expected:
+                raise CorruptData(f"{self.folder / DATABASE_NAME}: rows of {table} are lost; {LIBRARY_REMEDY}")
+            self._checked[table] = generation
+
+    def list_tree_keys(self) -> Integers:
+        """Return the keys of all equations that have a tree, in ascending order."""
         with self.translate_errors():
-            for first, forest in self.open_segments():
-                here = find_used_trees(self.connection, first, len(forest))
-                if len(here):
-                    yield here, forest if len(here) == len(forest) else forest.select(here - first)
+            # One statement sees one state of the library.
+            rows = self.connection.execute(
+                f"SELECT t.first, t.keys, (SELECT value FROM state s WHERE key = 'trees' AND {INTACT_STATE}) "
+                f"FROM trees t WHERE {INTACT_TREES} ORDER BY t.first"
+            ).fetchall()
+            keys = join_keys([(first, packed) for first, packed, _ in rows])
+            if rows and len(keys) != rows[0][2]:
+                raise CorruptData(f"{self.folder / DATABASE_NAME}: some trees are lost; {LIBRARY_REMEDY}")
+        return keys
+
+    def find_tree_keys(self, keys: Integers) -> Integers:
+        """Return those of ascending keys whose equation has a tree."""
+        found = [keys[here] for here, _, _, _ in self._iter_rows(keys, "")]
+        return np.concatenate(found) if found else keys[:0]
+
+    def get_trees(self, keys: Integers) -> Forest:
+        """Return the presentation trees of equations, in the order of their keys; raises `TreeNotFound`."""
+        builder = ForestBuilder()
+        places = [np.zeros(0, np.int64)]
+        for here, forest, rows in self._locate(keys, "presentation", Forest.from_bytes):
+            builder.add_forest(forest.select(rows))
+            places.append(here)
+        return _restore_order(builder.build(), np.concatenate(places), len(keys))
+
+    def get_operators(self, keys: Integers) -> OperatorForest:
+        """Return the operator trees of equations, in the order of their keys; raises `TreeNotFound`."""
+        parts = []
+        places = [np.zeros(0, np.int64)]
+        for here, forest, rows in self._locate(keys, "operators", OperatorForest.from_bytes):
+            parts.append(forest.select(rows))
+            places.append(here)
+        return _restore_order(OperatorForest.concatenate(parts), np.concatenate(places), len(keys))
+
+    def get_nodes(self, keys: Iterable[int]) -> list[NodeColumns]:
+        """Return the nodes of presentation trees, in the order of their keys; raises `TreeNotFound`."""
+        wanted = np.array(list(keys), np.int64)
+        nodes: dict[int, NodeColumns] = {}
+        for here, forest, rows in self._locate(wanted, "presentation", Forest.from_bytes):
+            nodes.update((at, NodeColumns.read(forest, row)) for at, row in zip(here.tolist(), rows, strict=True))
+        return [nodes[at] for at in range(len(wanted))]
+
+    def iter_trees(
+        self, keys: Integers, batch: int = _BATCH_TREES
+    ) -> Iterator[tuple[Integers, Forest, OperatorForest]]:
+        """Yield the trees of ascending keys, at least `batch` at a time: keys, presentation trees, operator trees.
+
+        No cursor stays open between two batches, so that a writer can commit. Trees that it removed are left out.
+        """
+        found: list[Integers] = []
+        builder = ForestBuilder()
+        parts: list[OperatorForest] = []
+        waiting = 0
+        for here, _, (_, presentation, operators), rows in self._iter_rows(keys, "presentation, operators"):
+            found.append(keys[here])
+            builder.add_forest(Forest.from_bytes(presentation).select(rows))
+            parts.append(OperatorForest.from_bytes(operators).select(rows))
+            waiting += len(here)
+            if waiting >= batch:
+                yield np.concatenate(found), builder.build(), OperatorForest.concatenate(parts)
+                found, builder, parts, waiting = [], ForestBuilder(), [], 0
+        if waiting:
+            yield np.concatenate(found), builder.build(), OperatorForest.concatenate(parts)
+
+    def _locate(
+        self, keys: Integers, column: str, decode: Callable[[bytes], Trees]
+    ) -> Iterator[tuple[Integers, Trees, Integers]]:
+        """Yield the decoded blobs that have some of the keys: places in `keys`, trees, rows of these among the trees.
+
+        Raises:
+            TreeNotFound: The library does not have one of the keys.
+        """
+        done = np.zeros(len(keys), bool)
+        for here, first, _, rows in self._iter_rows(keys, ""):
+            forest = self._blobs.get((column, first))
+            if forest is None:
+                with self.translate_errors():
+                    row = self.connection.execute(f"SELECT {column} FROM trees WHERE first = ?", (first,)).fetchone()
+                    if row is None:
+                        break
+                    forest = decode(row[0])
+                self._blobs[column, first] = forest
+                if len(self._blobs) > _MAX_CACHED_BLOBS:
+                    self._blobs.popitem(last=False)
+            done[here] = True
+            yield here, forest, rows
+        if not done.all():
+            raise TreeNotFound(f"the library has no tree {int(keys[~done][0])}")
+
+    def _iter_rows(self, keys: Integers, columns: str) -> Iterator[tuple[Integers, int, Any, Integers]]:
+        """Yield the rows of `trees` that have some of the keys: places in `keys`, first key, values, rows of these."""
+        order = np.argsort(keys, kind="stable")
+        ascending = keys[order]
+        statement = (
+            f"SELECT {', '.join(filter(None, ['t.first, t.keys', columns]))} FROM trees t "
+            f"WHERE t.first <= ? AND {INTACT_TREES} ORDER BY t.first DESC LIMIT 1"
+        )
+        at = 0
+        while at < len(keys):
+            with self.translate_errors():
+                row = self.connection.execute(statement, (int(ascending[at]),)).fetchone()
+                members = join_keys([(row[0], row[1])]) if row else keys[:0]
+            end = int(np.searchsorted(ascending, members[-1], "right")) if len(members) else at
+            if end <= at:
+                # The key lies between two rows: its equation has no tree, or was removed.
+                at += 1
+                continue
+            wanted = ascending[at:end]
+            rows = np.searchsorted(members, wanted)
+            known = members[rows] == wanted
+            if known.any():
+                yield order[at:end][known], int(row[0]), tuple(row)[1:], rows[known]
+            at = end
+
+    @contextmanager
+    def hold_state(self) -> Iterator[None]:
+        """See one state of the library until the block ends; a writer cannot commit meanwhile."""
+        with self.translate_errors():
+            is_outermost = not self.connection.in_transaction
+            if is_outermost:
+                self.connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                if is_outermost:
+                    self.connection.rollback()
 
     @contextmanager
     def translate_errors(self) -> Iterator[None]:
@@ -178,36 +312,6 @@ class LibraryFiles:
         except (ValueError, IndexError, KeyError) as error:
             raise CorruptData(f"{self.folder}: damaged ({error!r}); run `eqkin verify`") from error
 
-    def open_segments(self) -> list[tuple[int, Forest]]:
-        """Return all segments with the number of their first tree; retries while a writer merges some."""
-        for attempt in range(3):
-            entries = list_segments(self.connection)
-            try:
-                opened = {entry.file: self._segments.get(entry.file) or self._open_segment(entry) for entry in entries}
-            except CorruptData:
-                if attempt == 2:
-                    raise
-                continue
-            self._segments = opened
-            return [(entry.first, opened[entry.file]) for entry in entries]
-        raise AssertionError
-
-    def _open_segment(self, entry: TreesEntry) -> Forest:
-        path = self.folder / FOREST_FOLDER / entry.file
-        if not is_intact(path.parent, entry):
-            raise CorruptData(f"{path}: missing, or does not match its hash; {TREES_REMEDY}")
-        return open_forest(path)
-
-    def check_converter(self) -> None:
-        """Raise `CorruptData` if another converter made the library's trees."""
-        mine, theirs = get_converter_identity(), self.manifest.converter
-        if mine != theirs:
-            raise CorruptData(
-                f"{self.folder}: its trees were made by {theirs.name} {theirs.version}, "
-                f"this eqkin has {mine.name} {mine.version}; "
-                "trees of two converters are never mixed: run `eqkin index`, which makes them again"
-            )
-
     @contextmanager
     def open_writer(self) -> Iterator[LibraryWriter]:
         """Yield a writer that holds the library's lock; raises `LibraryBusy` if another process does."""
@@ -215,23 +319,18 @@ class LibraryFiles:
 
         with translate_sqlite_errors(self.folder / DATABASE_NAME), LibraryWriter(self.folder) as writer:
             yield writer
-        self.manifest = LibraryManifest.load(self.folder)
 
 
-def list_segments(connection: sqlite3.Connection) -> list[TreesEntry]:
-    """Return the segments of trees, in order."""
-    rows = connection.execute("SELECT file, sha256, bytes, count, first FROM segments ORDER BY first")
-    return [TreesEntry(*row) for row in rows]
+def _restore_order(forest: Trees, places: Integers, count: int) -> Trees:
+    """Return trees in the order of their places."""
+    return forest if np.array_equal(places, np.arange(count)) else forest.select(np.argsort(places))
 
 
-def find_used_trees(connection: sqlite3.Connection, first: int, count: int) -> npt.NDArray[np.int64]:
-    """Return the trees of a segment that belong to an equation; usually all do, and then none is read."""
-    between = "FROM equations WHERE tree BETWEEN ? AND ?"
-    span = first, first + count - 1
-    if connection.execute(f"SELECT count(*) {between}", span).fetchone()[0] == count:
-        return np.arange(first, first + count)
-    rows = connection.execute(f"SELECT tree {between} ORDER BY tree", span)
-    return np.fromiter((row[0] for row in rows), np.int64)
+def join_keys(rows: Iterable[tuple[int, bytes]]) -> Integers:
+    """Return all keys of rows of `trees`, given by their first key and the differences from it."""
+    parts = [np.zeros(0, np.int64)]
+    parts += [first + np.frombuffer(packed, KEY_DIFFERENCE).astype(np.int64) for first, packed in rows]
+    return np.concatenate(parts)
 
 
 def normalise_source(source: str) -> str:

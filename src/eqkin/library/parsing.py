@@ -21,7 +21,6 @@ from eqkin.executor import UNREADABLE, WorkerEnvironmentError
 from eqkin.formulas import Forest, ForestBuilder
 from eqkin.formulas.conversion import convert_formulas, is_diagram_failure
 from eqkin.formulas.engine import FormulaEngine, parse_operators
-from eqkin.formulas.forest import to_bytes
 from eqkin.formulas.mathml import parse_mathml, to_forest
 from eqkin.formulas.operators import OperatorForest
 from eqkin.formulas.scripts import get_converter_identity
@@ -64,7 +63,6 @@ class ParsedEquation:
     tree: int = -1  # position in the paper's forest, -1 for none
     printed: str = ""  # its number as printed
     whole: int = -1  # of a row: the number of its display
-    spans: str = ""  # of a row: where it is in the LaTeX of its display
     inline: bool = False
 
 
@@ -82,8 +80,8 @@ class ParsedPaper:
     sections: list[tuple[int, str, str]] = field(default_factory=list)  # level, title, LaTeX with marks
     equations: list[ParsedEquation] = field(default_factory=list)
     cites: list[str] = field(default_factory=list)
-    forest: Forest | None = None
-    operators: OperatorForest | None = None  # parallel to `forest`
+    forest: Forest | None = None  # presentation trees
+    operators: OperatorForest | None = None  # their operator trees
     content: str = ""  # digest of all of the above
     failure: str = ""
     message: str = ""
@@ -91,9 +89,7 @@ class ParsedPaper:
     source: str = ""  # what the user added
 
 
-# Content that version 1 knew has the digest that version 1 gave it.
-_FIRST_FIELDS = tuple(f.name for f in fields(ParsedEquation) if f.name not in ("printed", "whole", "spans", "inline"))
-_get_first_fields = attrgetter(*_FIRST_FIELDS)
+_get_fields = attrgetter(*(field.name for field in fields(ParsedEquation)))
 
 
 @cache
@@ -212,14 +208,18 @@ def convert_document(
 ) -> tuple[list[ParsedEquation], Forest, OperatorForest]:
     """Convert a document's equations, each with the macros that are defined at its position.
 
-    `stored` has equations, by number, that came as MathML and are kept, with their trees.
+    Args:
+        document: The document.
+        stored: Equations, by number, that came as MathML and are kept, with their trees.
+
+    Returns:
+        The equations, and the presentation and operator trees of those that have one.
     """
     equations = [
         ParsedEquation(
             *(e.section, number, e.mark, e.environment, e.label, e.body, "failed"),
             printed=e.printed,
             whole=e.whole,
-            spans=e.spans,
             inline=e.inline,
         )
         for number, e in enumerate(document.equations)
@@ -255,14 +255,16 @@ def convert_document(
     given = _convert_mathml(equations, stored, n_trees)
     builder.add_forest(given)
     parsed.append(parse_operators(given))
-    # trees in the order of their equations, and sorted strings: equal content is equal bytes
+    # Trees in the order of their equations, and sorted strings: equal content has equal digests.
     forest = builder.build()
     with_tree = [e for e in equations if e.tree >= 0]
     order = [e.tree for e in with_tree]
     for position, e in enumerate(with_tree):
         e.tree = position
-    operators = OperatorForest.concatenate(parsed).select(order)
-    return equations, (forest if order == list(range(len(forest))) else forest.select(order)).canonicalise(), operators
+    operators = OperatorForest.concatenate(parsed)
+    if order != list(range(len(forest))):
+        forest, operators = forest.select(order), operators.select(order)
+    return equations, forest.canonicalise(), operators
 
 
 def _convert_mathml(
@@ -293,18 +295,14 @@ def _convert_mathml(
 
 
 def compute_content_digest(parsed: ParsedPaper) -> str:
-    """Return the digest of all that is stored of a paper; `verify` computes it again from database and forest."""
+    """Return the digest of all that is stored of a paper; `verify` computes it again from the database."""
     paper = parsed.paper or Paper(parsed.key, "")
-    about = [paper.kind, paper.authors, paper.year, paper.fields, paper.lang, paper.license, paper.group]
     described: list[Any] = [
-        *(parsed.key, parsed.origin, parsed.title, *about, paper.abstract, paper.notes),
+        *(parsed.key, parsed.origin, parsed.title, paper.kind, paper.authors, paper.year, paper.fields, paper.lang),
+        *(paper.license, paper.group, paper.abstract, paper.notes, paper.doi, paper.url, paper.cite_key),
         *(parsed.packages, parsed.sections, parsed.cites, parsed.failure, parsed.message),
-        [dict(zip(_FIRST_FIELDS, _get_first_fields(e), strict=True)) for e in parsed.equations],
+        [_get_fields(equation) for equation in parsed.equations],
+        "" if parsed.forest is None else parsed.forest.compute_digest(),
+        "" if parsed.operators is None else parsed.operators.compute_digest(),
     ]
-    added = [(e.printed, e.whole, e.spans, e.inline) for e in parsed.equations]
-    if any(map(any, ((printed, whole >= 0, inline) for printed, whole, _, inline in added))):
-        described.append(added)
-    if paper.doi or paper.url or paper.cite_key:
-        described.append([paper.doi, paper.url, paper.cite_key])
-    forest = b"" if parsed.forest is None else to_bytes(parsed.forest)
-    return hash_parts(orjson.dumps(described, default=str), parsed.macros, forest)
+    return hash_parts(orjson.dumps(described, default=str), parsed.macros)

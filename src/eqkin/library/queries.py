@@ -12,22 +12,24 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
-from eqkin.formulas.forest import Forest
-from eqkin.library.database import JOIN_WHOLE, LATEX, PROSE
-from eqkin.library.files import LibraryFiles
-
-_RANGE_SIZES = (65_536, 4_096, 256)  # trees counted at once; a range with gaps is divided
-_MAX_ATTEMPTS = 3
-
-Integers = npt.NDArray[np.int64]
+from eqkin.errors import CorruptData
+from eqkin.library.database import (
+    EQUATIONS_OF_PAPER,
+    HAS_TREE,
+    INTACT_EQUATION,
+    INTACT_PAPER,
+    INTACT_SECTION,
+    INTACT_TREES,
+    SECTIONS_OF_PAPER,
+)
+from eqkin.library.files import Integers, LibraryFiles, join_keys
 
 
 @dataclass(frozen=True)
 class PaperTrees:
-    """A paper and the numbers of its trees."""
+    """A paper and the keys of its equations that have a tree."""
 
     id: int
     key: str
@@ -52,14 +54,13 @@ class CorpusTables:
     """The data of a library that training needs, by the ids of its database."""
 
     papers: list[tuple[int, str, str]]  # id, key, work
-    equations: Integers  # (n, 5): paper, section, number, tree, mark
+    equations: Integers  # (n, 5): paper, section, number, key, mark
     citations: Integers  # (n, 2): citing and cited paper
-    segments: list[tuple[int, Forest]]  # number of the first tree, trees
 
 
 def has_equations(library: LibraryFiles) -> bool:
     """Return whether any equation was converted."""
-    return bool(_select(library, "SELECT 1 FROM equations WHERE tree IS NOT NULL LIMIT 1"))
+    return bool(_select(library, "SELECT 1 FROM trees LIMIT 1"))
 
 
 def find_file_keys(library: LibraryFiles, name: str) -> list[str]:
@@ -74,68 +75,77 @@ def find_file_keys(library: LibraryFiles, name: str) -> list[str]:
 
 def count_equations(library: LibraryFiles) -> tuple[int, int]:
     """Return the number of converted displays and of papers that contain one."""
-    ((equations, papers),) = _select(
-        library,
-        "SELECT count(*), count(DISTINCT paper) FROM equations WHERE tree IS NOT NULL AND whole IS NULL AND NOT inline",
-    )
-    return equations, papers
+    library.check_rows("papers")
+    ((equations, papers),) = _select(library, "SELECT total(n_displays), total(n_displays > 0) FROM papers")
+    return int(equations), int(papers)
 
 
 def list_contents(library: LibraryFiles, keys: Iterable[str] | None = None, *, failed: bool = True) -> dict[str, str]:
     """Return the digest of each paper's content by the paper's key.
 
     Args:
-        library: the library.
-        keys: of the papers; None for all.
-        failed: whether papers count that could not be read.
+        library: The library.
+        keys: Of the papers; None for all.
+        failed: Whether papers count that could not be read.
     """
-    query = "SELECT key, content FROM papers WHERE (? OR failure = '')"
+    query = "SELECT key, content FROM papers p WHERE (? OR failure = '')"
     values: tuple[Any, ...] = (failed,)
-    if keys is not None:
-        query += " AND key IN (SELECT value FROM json_each(?))"
+    if keys is None:
+        library.check_rows("papers")
+    else:
+        query += f" AND key IN (SELECT value FROM json_each(?)) AND {INTACT_PAPER}"
         values = (failed, orjson.dumps(list(keys)).decode())
     return dict(map(tuple, _select(library, f"{query} ORDER BY id", values)))
 
 
 def read_fields(library: LibraryFiles) -> dict[str, str]:
     """Return the first field of every paper, by key; empty if it has none."""
-    rows = _select(library, "SELECT key, fields FROM papers")
+    rows = _select(library, f"SELECT key, fields FROM papers p WHERE {INTACT_PAPER}")
     return {key: next(iter(orjson.loads(fields)), "") for key, fields in rows}
 
 
 def list_paper_trees(library: LibraryFiles, after: int, limit: int) -> list[PaperTrees]:
     """Return papers whose id is higher than `after`, in the order of ids."""
-    rows = _select(
+    papers = _select(
         library,
-        "SELECT p.id, p.key, p.content, json_group_array(e.tree) FROM papers p LEFT JOIN equations e ON e.paper = p.id "
-        "WHERE p.id IN (SELECT id FROM papers WHERE id > ? ORDER BY id LIMIT ?) GROUP BY p.id ORDER BY p.id",
+        "SELECT id, key, content, first_equation, n_equations FROM papers p "
+        f"WHERE id > ? AND {INTACT_PAPER} ORDER BY id LIMIT ?",
         (after, limit),
     )
-    return [
-        PaperTrees(number, key, content, tuple(tree for tree in orjson.loads(trees) if tree is not None))
-        for number, key, content, trees in rows
-    ]
+    listed = []
+    for number, key, content, first, count in papers:
+        rows = _select(
+            library,
+            f"SELECT first, keys FROM trees t WHERE first BETWEEN ? AND ? AND {INTACT_TREES} ORDER BY first",
+            (first, first + count - 1),
+        )
+        listed.append(PaperTrees(number, key, content, tuple(join_keys(rows).tolist())))
+    return listed
 
 
 def list_equation_sources(library: LibraryFiles) -> list[tuple[str, int, int, str]]:
     """Return paper's key, number, section's id and LaTeX of every converted equation."""
     return _select(
         library,
-        f"SELECT p.key, e.number, e.section, {LATEX} FROM equations e JOIN papers p ON p.id = e.paper {JOIN_WHOLE} "
-        "WHERE e.status IN ('converted', 'degraded') AND e.tree IS NOT NULL",
+        "SELECT p.key, e.number, e.section, e.latex FROM equations e JOIN papers p ON p.id = e.paper "
+        f"WHERE {INTACT_EQUATION} AND {HAS_TREE}",
     )
 
 
 def list_citations(library: LibraryFiles) -> list[tuple[str, str]]:
     """Return paper's key and cited id of every citation, in order."""
-    return _select(library, "SELECT p.key, c.cited FROM citations c JOIN papers p ON p.id = c.paper ORDER BY 1, 2")
+    rows = _select(library, f"SELECT key, cites FROM papers p WHERE {INTACT_PAPER} ORDER BY key")
+    return [(key, cited) for key, cites in rows for cited in sorted(orjson.loads(cites))]
 
 
 def read_sections(library: LibraryFiles, ids: Iterable[int]) -> dict[int, tuple[str, str]]:
     """Return heading and prose of sections by their ids."""
     wanted = orjson.dumps(list(map(int, ids))).decode()
     rows = _select(
-        library, f"SELECT id, title, {PROSE} FROM sections s WHERE id IN (SELECT value FROM json_each(?))", (wanted,)
+        library,
+        "SELECT id, title, decompress_text(prose) FROM sections s "
+        f"WHERE id IN (SELECT value FROM json_each(?)) AND {INTACT_SECTION}",
+        (wanted,),
     )
     return {number: (title, prose) for number, title, prose in rows}
 
@@ -144,31 +154,53 @@ def read_equation_text(library: LibraryFiles, key: str, number: int) -> tuple[st
     """Return heading and prose of an equation's section, title and abstract of its paper; None if it is not there."""
     rows = _select(
         library,
-        f"SELECT s.title, {PROSE}, p.title, p.abstract FROM equations e "
-        "JOIN sections s ON s.id = e.section JOIN papers p ON p.id = e.paper WHERE p.key = ? AND e.number = ?",
-        (key, number),
+        "SELECT s.title, decompress_text(s.prose), p.title, p.abstract FROM papers p "
+        "JOIN equations e ON e.id = p.first_equation + ? JOIN sections s ON s.id = e.section "
+        f"WHERE p.key = ? AND e.paper = p.id AND {INTACT_PAPER} AND {INTACT_EQUATION} AND {INTACT_SECTION}",
+        (number, key),
     )
     return tuple(rows[0]) if rows else None
 
 
 def read_paper_text(library: LibraryFiles, key: str) -> PaperText | None:
     """Return the text of a paper; None if it is not there."""
-    papers = _select(library, "SELECT id, content, title, abstract FROM papers WHERE key = ?", (key,))
-    if not papers:
-        return None
-    ((number, content, title, abstract),) = papers
-    sections = _select(library, f"SELECT id, title, {PROSE} FROM sections s WHERE paper = ? ORDER BY number", (number,))
+    with library.hold_state():
+        papers = _select(
+            library,
+            "SELECT id, content, title, abstract, n_sections, n_equations FROM papers p "
+            f"WHERE key = ? AND {INTACT_PAPER}",
+            (key,),
+        )
+        if not papers:
+            return None
+        ((number, content, title, abstract, n_sections, n_equations),) = papers
+        sections = _select(
+            library,
+            "SELECT s.id, s.title, decompress_text(s.prose) FROM papers p "
+            f"JOIN sections s ON {SECTIONS_OF_PAPER} WHERE p.id = ? AND {INTACT_SECTION} ORDER BY s.id",
+            (number,),
+        )
+        equations = _select(
+            library,
+            f"SELECT e.section, e.mark, e.id, e.label, {HAS_TREE} AND e.whole IS NULL AND NOT e.inline "
+            f"FROM papers p JOIN equations e ON {EQUATIONS_OF_PAPER} "
+            f"WHERE p.id = ? AND {INTACT_EQUATION} ORDER BY e.id",
+            (number,),
+        )
+    require_rows(library, key, (len(sections), len(equations)), (n_sections, n_equations))
     marks: dict[int, dict[int, int]] = {}
     labels: dict[str, int] = {}
-    for section, mark, equation, label in _select(
-        library,
-        "SELECT section, mark, tree, label FROM equations "
-        "WHERE paper = ? AND tree IS NOT NULL AND whole IS NULL AND NOT inline ORDER BY number",
-        (number,),
-    ):
-        marks.setdefault(section, {})[mark] = equation
-        labels.setdefault(label, equation)
+    for section, mark, equation, label, is_display in equations:
+        if is_display:
+            marks.setdefault(section, {})[mark] = equation
+            labels.setdefault(label, equation)
     return PaperText(content, title, abstract, tuple(map(tuple, sections)), marks, labels)
+
+
+def require_rows(library: LibraryFiles, paper: str, found: tuple[int, int], expected: tuple[int, int]) -> None:
+    """Raise `CorruptData` if sections or equations of a paper are lost."""
+    if found != expected:
+        raise CorruptData(f"{library.folder}: a part of {paper} is lost; run `eqkin verify`")
 
 
 def list_section_papers(library: LibraryFiles, sections: Iterable[int]) -> dict[int, tuple[str, str]]:
@@ -176,7 +208,7 @@ def list_section_papers(library: LibraryFiles, sections: Iterable[int]) -> dict[
     rows = _select(
         library,
         "SELECT s.id, p.key, p.content FROM sections s JOIN papers p ON p.id = s.paper "
-        "WHERE s.id IN (SELECT value FROM json_each(?))",
+        f"WHERE s.id IN (SELECT value FROM json_each(?)) AND {INTACT_SECTION} AND {INTACT_PAPER}",
         (orjson.dumps(list(sections)).decode(),),
     )
     return {section: (key, content) for section, key, content in rows}
@@ -188,67 +220,26 @@ def read_corpus(library: LibraryFiles) -> Iterator[CorpusTables]:
 
     Within the block, the other functions see the same state of the library.
     """
-    with library.translate_errors():
-        connection = library.connection
-        connection.execute("BEGIN")
-        try:
-            papers = list(map(tuple, connection.execute("SELECT id, key, work FROM papers")))
-            equations = connection.execute(
-                "SELECT paper, section, number, tree, mark FROM equations "
-                "WHERE status IN ('converted', 'degraded') AND tree IS NOT NULL AND whole IS NULL AND NOT inline"
-            )
-            table = np.fromiter(chain.from_iterable(equations), np.int64).reshape(-1, 5)
-            citations = connection.execute(
-                "SELECT c.paper, p.id FROM citations c JOIN papers p ON p.key = 'arxiv:' || c.cited"
-            )
-            links = np.fromiter(chain.from_iterable(citations), np.int64).reshape(-1, 2)
-            # opened before the transaction ends: until then no writer deletes them
-            yield CorpusTables(papers, table, links, library.open_segments())
-        finally:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+    library.check_rows("papers")
+    with library.hold_state():
+        execute = library.connection.execute
+        papers = list(map(tuple, execute("SELECT id, key, work FROM papers")))
+        equations = execute(
+            "SELECT e.paper, e.section, e.number, e.id, e.mark FROM equations e "
+            f"WHERE {INTACT_EQUATION} AND {HAS_TREE} AND e.whole IS NULL AND NOT e.inline"
+        )
+        table = np.fromiter(chain.from_iterable(equations), np.int64).reshape(-1, 5)
+        citations = execute(
+            "SELECT p.id, cited.id FROM papers p, json_each(p.cites) c "
+            "JOIN papers cited ON cited.key = 'arxiv:' || c.value"
+        )
+        links = np.fromiter(chain.from_iterable(citations), np.int64).reshape(-1, 2)
+        yield CorpusTables(papers, table, links)
 
 
 def list_tree_ids(library: LibraryFiles) -> Integers:
-    """Return the numbers of the library's trees of one moment, in ascending order.
-
-    Most numbers follow each other, so that ranges are counted instead of read. A writer may commit between two counts:
-    no writer waits for this function. Then everything is counted again, the last time in a transaction.
-    """
-    with library.translate_errors():
-        for _ in range(_MAX_ATTEMPTS):
-            before = library.read_generation()
-            found = _read_range(library, -(2**63), 2**63 - 1, _RANGE_SIZES)
-            if library.read_generation() == before:
-                return np.concatenate([np.zeros(0, np.int64), *found])
-        library.connection.execute("BEGIN")
-        try:
-            found = _read_range(library, -(2**63), 2**63 - 1, _RANGE_SIZES)
-            return np.concatenate([np.zeros(0, np.int64), *found])
-        finally:
-            library.connection.execute("ROLLBACK")
-
-
-def _read_range(library: LibraryFiles, low: int, last: int, sizes: tuple[int, ...]) -> list[Integers]:
-    """Return the trees from `low` to `last`, in pieces of at most `sizes[0]`."""
-    execute = library.connection.execute
-    if not sizes:
-        rows = execute("SELECT tree FROM equations WHERE tree BETWEEN ? AND ? ORDER BY tree", (low, last))
-        return [np.fromiter((row[0] for row in rows), np.int64)]
-    pieces: list[Integers] = []
-    while low <= last:  # there may be wide gaps
-        (first,) = execute("SELECT min(tree) FROM equations WHERE tree BETWEEN ? AND ?", (low, last)).fetchone()
-        if first is None:
-            break
-        first = int(first)
-        end = min(first + sizes[0] - 1, last)
-        (count,) = execute("SELECT count(*) FROM equations WHERE tree BETWEEN ? AND ?", (first, end)).fetchone()
-        if count == end - first + 1:
-            pieces.append(np.arange(first, end + 1))
-        else:
-            pieces += _read_range(library, first, end, sizes[1:])
-        low = end + 1
-    return pieces
+    """Return the keys of all equations that have a tree, in ascending order."""
+    return library.list_tree_keys()
 
 
 def _select(library: LibraryFiles, query: str, values: tuple[Any, ...] = ()) -> list[Any]:

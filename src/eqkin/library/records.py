@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sqlite3
 import unicodedata
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,36 +17,44 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from eqkin.errors import BadInput
+from eqkin.errors import BadInput, CorruptData
 from eqkin.formulas.mathml import NodeColumns, to_mathml
 from eqkin.latex.macros import MacroTables, open_macros
 from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, extract_context, to_plain_text
 from eqkin.latex.structural import expand_macros
-from eqkin.library.database import JOIN_WHOLE, LATEX, PROSE
-from eqkin.library.files import LibraryFiles
+from eqkin.library.database import (
+    EQUATIONS_OF_PAPER,
+    HAS_TREE,
+    INTACT_EQUATION,
+    INTACT_PAPER,
+    INTACT_SECTION,
+    INTACT_TREES,
+    SECTIONS_OF_PAPER,
+    TREES_OF_PAPER,
+)
+from eqkin.library.files import LibraryFiles, join_keys
+from eqkin.library.queries import require_rows
 
-_CONTEXT_CHARS = 3_000  # characters of LaTeX around an equation that are read as prose
+# Characters of LaTeX around an equation that are read as prose.
+_CONTEXT_CHARS = 3_000
 _PAPER_COLUMNS = (
     "p.id AS paper_id, p.key, p.title AS paper_title, p.authors, p.year, p.fields, p.origin, p.lang, p.doi, p.url, "
     "p.cite_key"
 )
-_FROM_EQUATIONS = f"FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section {JOIN_WHOLE}"
-_SELECT_OF_PAPER = f"""
-SELECT e.tree, e.number, e.mark, {LATEX} AS latex, e.label, e.printed, w.number AS whole, e.inline, e.section,
-    s.title AS heading, p.macros, {_PAPER_COLUMNS}
-{_FROM_EQUATIONS}
-"""  # without prose: that of a section would come with each of its equations
-_SELECT_EQUATIONS = _SELECT_OF_PAPER.replace("p.macros,", f"p.macros, {PROSE} AS prose,")
-_SELECT_REFS = (
-    f"SELECT e.tree, p.key, e.number, {LATEX}, p.year, p.fields, p.lang, coalesce(w.number, -1) "
-    f"FROM equations e JOIN papers p ON p.id = e.paper {JOIN_WHOLE} WHERE e.tree IN (SELECT value FROM json_each(?))"
+_EQUATION_COLUMNS = (
+    f"e.id, {HAS_TREE} AS has_tree, e.number, e.mark, e.latex, e.label, e.printed, e.whole, e.inline, e.section, "
+    "e.environment, e.status, e.repaired, e.reason, e.message"
 )
-_SELECT_EXPORT = f"""
-SELECT e.tree, e.number, e.mark, e.environment, e.label, e.status, e.repaired, e.reason, e.message, e.printed, e.inline,
-    e.section, {LATEX} AS latex, w.number AS whole, p.key, p.title, p.authors, p.year, p.fields, p.macros,
-    s.title AS heading
-{_FROM_EQUATIONS}
-WHERE p.id = ? AND (? OR e.tree IS NOT NULL) ORDER BY e.number
+_SELECT_REFS = (
+    "SELECT e.id, p.key, e.number, e.latex, p.year, p.fields, p.lang, coalesce(e.whole, -1) "
+    "FROM equations e JOIN papers p ON p.id = e.paper "
+    f"WHERE e.id IN (SELECT value FROM json_each(?)) AND {INTACT_EQUATION} AND {INTACT_PAPER}"
+)
+_SELECT_EQUATIONS = f"""
+SELECT {_EQUATION_COLUMNS}, s.title AS heading, decompress_text(s.prose) AS prose, decompress(p.macros) AS macros,
+    {_PAPER_COLUMNS}
+FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section
+WHERE {INTACT_EQUATION} AND {INTACT_PAPER} AND {INTACT_SECTION}
 """
 
 Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]  # equations by field, by year
@@ -151,17 +159,17 @@ class PaperCount:
 
 
 def select_trees(library: LibraryFiles, filters: Filters) -> npt.NDArray[np.int64] | None:
-    """Return the trees that pass the filters, in ascending order; None for all."""
+    """Return the keys of the equations with a tree that pass the filters, in ascending order; None for all."""
     conditions, values = _build_conditions(library.connection, filters)
     if not conditions:
         return None
+    library.check_rows("papers")
     query = (
-        f"SELECT tree FROM equations WHERE paper IN (SELECT p.id FROM papers p WHERE {' AND '.join(conditions)}) "
-        "AND tree IS NOT NULL ORDER BY tree"
+        f"SELECT t.first, t.keys FROM papers p JOIN trees t ON {TREES_OF_PAPER} "
+        f"WHERE {' AND '.join(conditions)} AND {INTACT_TREES} ORDER BY t.first"
     )
     with library.translate_errors():
-        rows = library.connection.execute(query, values).fetchall()
-    return np.fromiter((row[0] for row in rows), np.int64, len(rows))
+        return join_keys(library.connection.execute(query, values).fetchall())
 
 
 def select_papers(library: LibraryFiles, filters: Filters) -> list[str] | None:
@@ -169,6 +177,7 @@ def select_papers(library: LibraryFiles, filters: Filters) -> list[str] | None:
     conditions, values = _build_conditions(library.connection, filters)
     if not conditions:
         return None
+    library.check_rows("papers")
     with library.translate_errors():
         rows = library.connection.execute(f"SELECT p.key FROM papers p WHERE {' AND '.join(conditions)}", values)
         return [row[0] for row in rows]
@@ -235,19 +244,21 @@ def simplify_name(name: str) -> str:
 def get_papers(library: LibraryFiles, keys: Iterable[str]) -> dict[str, PaperRecord]:
     """Return records of papers by key."""
     rows = library.connection.execute(
-        f"SELECT {_PAPER_COLUMNS} FROM papers p WHERE p.key IN (SELECT value FROM json_each(?))", (_to_json(keys),)
+        f"SELECT {_PAPER_COLUMNS} FROM papers p WHERE p.key IN (SELECT value FROM json_each(?)) AND {INTACT_PAPER}",
+        (_to_json(keys),),
     ).fetchall()
     return {row["key"]: _build_paper(row) for row in rows}
 
 
 def get_trees_of_papers(library: LibraryFiles, keys: Iterable[str]) -> list[int]:
-    """Return the trees of papers, in the order of their equations."""
+    """Return the keys of the equations of papers that have a tree, in order."""
     rows = library.connection.execute(
-        "SELECT e.tree FROM papers p JOIN equations e ON e.paper = p.id "
-        "WHERE p.key IN (SELECT value FROM json_each(?)) AND e.tree IS NOT NULL ORDER BY p.id, e.number",
+        f"SELECT t.first, t.keys FROM papers p JOIN trees t ON {TREES_OF_PAPER} "
+        f"WHERE p.key IN (SELECT value FROM json_each(?)) AND {INTACT_PAPER} AND {INTACT_TREES} ORDER BY t.first",
         (_to_json(keys),),
     ).fetchall()
-    return [row[0] for row in rows]
+    found: list[int] = join_keys(rows).tolist()
+    return found
 
 
 @lru_cache(maxsize=10_000)
@@ -257,8 +268,9 @@ def _parse_names(listed: str) -> tuple[str, ...]:
 
 def count_facets(library: LibraryFiles) -> Facets:
     """Count equations by field of their paper, most frequent first, and by year, in order."""
+    library.check_rows("papers")
     rows = library.connection.execute(
-        "SELECT p.fields, p.year, count(e.tree) FROM papers p JOIN equations e ON e.paper = p.id GROUP BY p.id"
+        f"SELECT p.fields, p.year, sum(length(t.keys)) / 4 FROM papers p JOIN trees t ON {TREES_OF_PAPER} GROUP BY p.id"
     ).fetchall()
     fields: Counter[str] = Counter()
     years: Counter[int] = Counter()
@@ -269,60 +281,77 @@ def count_facets(library: LibraryFiles) -> Facets:
     return dict(fields.most_common()), dict(sorted(years.items()))
 
 
-def get_refs(library: LibraryFiles, trees: Iterable[int]) -> dict[int, EquationRef]:
-    """Return references of trees; a tree that is not in the library is left out."""
-    rows = library.connection.execute(_SELECT_REFS, (_to_json(map(int, trees)),)).fetchall()
+def get_refs(library: LibraryFiles, keys: Iterable[int]) -> dict[int, EquationRef]:
+    """Return references to equations; one that is not in the library is left out."""
+    wanted = list(map(int, keys))
+    rows = library.connection.execute(_SELECT_REFS, (_to_json(wanted),)).fetchall()
+    _require_removed(library, wanted, [row[0] for row in rows])
     return {
-        tree: EquationRef(tree, paper, number, latex, year, _parse_names(fields), lang, whole)
-        for tree, paper, number, latex, year, fields, lang, whole in rows
+        key: EquationRef(key, paper, number, latex, year, _parse_names(fields), lang, whole)
+        for key, paper, number, latex, year, fields, lang, whole in rows
     }
+
+
+def _require_removed(library: LibraryFiles, keys: Sequence[int], found: Sequence[int]) -> None:
+    """Raise `CorruptData` if the row of an equation was not found although its tree is there."""
+    missing = np.array(sorted({*keys} - {*found}), np.int64)
+    if len(missing) and len(lost := library.find_tree_keys(missing)):
+        raise CorruptData(f"{library.folder}: the equation {lost[0]} is lost; run `eqkin verify`")
 
 
 def get_paper_facets(library: LibraryFiles, papers: Iterable[int]) -> dict[int, PaperCount]:
     """Return what facets count of papers, by their numbers, as if each had one equation; unknown ones are left out."""
     rows = library.connection.execute(
-        "SELECT id, key, fields, year, lang FROM papers WHERE id IN (SELECT value FROM json_each(?))",
+        "SELECT id, key, fields, year, lang FROM papers p "
+        f"WHERE id IN (SELECT value FROM json_each(?)) AND {INTACT_PAPER}",
         (_to_json(papers),),
     ).fetchall()
     return {row[0]: PaperCount(row[1], _parse_names(row[2]), row[3], row[4], 1) for row in rows}
 
 
-def count_by_paper(library: LibraryFiles, trees: Iterable[int], filters: Filters) -> list[PaperCount]:
-    """Count trees by the paper that contains them, of the papers that pass the filters."""
+def count_by_paper(library: LibraryFiles, keys: Iterable[int], filters: Filters) -> list[PaperCount]:
+    """Count equations by the paper that contains them, of the papers that pass the filters."""
     conditions, values = _build_conditions(library.connection, filters)
     where = "".join(f" AND {condition}" for condition in conditions)
+    library.check_rows("papers")
     rows = library.connection.execute(
         "SELECT p.key, p.fields, p.year, p.lang, count(*) FROM equations e JOIN papers p ON p.id = e.paper "
-        f"WHERE e.tree IN (SELECT value FROM json_each(?)){where} GROUP BY p.id",
-        (_to_json(map(int, trees)), *values),
+        f"WHERE e.id IN (SELECT value FROM json_each(?)) AND {INTACT_EQUATION}{where} GROUP BY p.id",
+        (_to_json(map(int, keys)), *values),
     ).fetchall()
     return [PaperCount(row[0], _parse_names(row[1]), row[2], row[3], row[4]) for row in rows]
 
 
 def get_trees_in_sections(library: LibraryFiles, sections: Iterable[int]) -> dict[int, int]:
-    """Return the trees of sections, each with its section."""
+    """Return the keys of the equations of sections that have a tree, each with its section."""
     rows = library.connection.execute(
-        "SELECT tree, section FROM equations WHERE section IN (SELECT value FROM json_each(?)) AND tree IS NOT NULL",
+        "SELECT s.id, s.equations, p.first_equation FROM sections s JOIN papers p ON p.id = s.paper "
+        f"WHERE s.id IN (SELECT value FROM json_each(?)) AND {INTACT_SECTION} AND {INTACT_PAPER}",
         (_to_json(map(int, sections)),),
     ).fetchall()
-    return {row[0]: row[1] for row in rows}
+    return {first + number: section for section, numbers, first in rows for number in orjson.loads(numbers)}
 
 
 def get_equations(
-    library: LibraryFiles, trees: Iterable[int], nodes: Mapping[int, NodeColumns] | None = None
+    library: LibraryFiles, keys: Iterable[int], nodes: Mapping[int, NodeColumns] | None = None
 ) -> dict[int, EquationRecord]:
-    """Return the records of trees, with MathML and context.
+    """Return the records of equations, with MathML and context.
 
     Args:
         library: Where they are.
-        trees: Their numbers.
-        nodes: Trees by number that are known already and need not be read.
+        keys: Their keys.
+        nodes: Trees by key that are known already and need not be read.
     """
+    wanted = list(map(int, keys))
     rows = library.connection.execute(
-        f"{_SELECT_EQUATIONS} WHERE e.tree IN (SELECT value FROM json_each(?))", (_to_json(map(int, trees)),)
+        f"{_SELECT_EQUATIONS} AND e.id IN (SELECT value FROM json_each(?))", (_to_json(wanted),)
     ).fetchall()
+    _require_removed(library, wanted, [row["id"] for row in rows])
     known = _read_nodes(library, rows, nodes)
-    return {row["tree"]: _build_equation(row, SectionProse(row["prose"]), _build_paper(row), known) for row in rows}
+    return {
+        row["id"]: _build_equation(row, SectionProse(row["prose"]), _build_paper(row), row["macros"], known)
+        for row in rows
+    }
 
 
 def _read_nodes(
@@ -330,7 +359,7 @@ def _read_nodes(
 ) -> dict[int, NodeColumns]:
     """Return the trees of equations; those that are not known are read at once."""
     nodes = dict(known or {})
-    missing = [row["tree"] for row in rows if row["tree"] is not None and row["tree"] not in nodes]
+    missing = [row["id"] for row in rows if row["has_tree"] and row["id"] not in nodes]
     nodes.update(zip(missing, library.get_nodes(missing) if missing else (), strict=True))
     return nodes
 
@@ -338,13 +367,24 @@ def _read_nodes(
 def get_equation(library: LibraryFiles, name: str) -> EquationRecord:
     """Return the equation `paper-key#number` or `paper-key#label`; raises `BadInput` if there is none."""
     key, _, last = name.rpartition("#")
-    where, value = ("e.number = ?", int(last)) if last.isdecimal() and len(last) < 10 else ("e.label = ?", last)
-    row = library.connection.execute(
-        f"{_SELECT_EQUATIONS} WHERE p.key = ? AND {where} ORDER BY e.whole IS NULL, e.number LIMIT 1", (key, value)
+    is_number = last.isdecimal() and len(last) < 10
+    paper = library.connection.execute(
+        f"SELECT id, first_equation, n_equations FROM papers p WHERE key = ? AND {INTACT_PAPER}", (key,)
     ).fetchone()
+    rows: list[sqlite3.Row] = []
+    if paper is not None:
+        number = int(last) if is_number else 0
+        first = paper["first_equation"] + number
+        last_key = first if is_number else first + paper["n_equations"] - 1
+        rows = library.connection.execute(
+            f"{_SELECT_EQUATIONS} AND e.id BETWEEN ? AND ? AND e.paper = ? ORDER BY e.whole IS NULL, e.id",
+            (first, last_key, paper["id"]),
+        ).fetchall()
+    row = next((row for row in rows if is_number or row["label"] == last), None)
     if row is None:
         raise BadInput(f"the library has no equation {name[:200]!r}; an id is PAPER#NUMBER, as a search prints it")
-    return _build_equation(row, SectionProse(row["prose"]), _build_paper(row), _read_nodes(library, [row]))
+    prose, nodes = SectionProse(row["prose"]), _read_nodes(library, [row])
+    return _build_equation(row, prose, _build_paper(row), row["macros"], nodes)
 
 
 def get_paper_page(library: LibraryFiles, key: str, *, only_displays: bool = True) -> PaperPage:
@@ -353,26 +393,58 @@ def get_paper_page(library: LibraryFiles, key: str, *, only_displays: bool = Tru
     Without `only_displays`, rows and inline formulas follow the displays of their section.
 
     Raises:
-        BadInput: the library has no such paper.
+        BadInput: The library has no such paper.
     """
-    head = library.connection.execute(
-        f"SELECT {_PAPER_COLUMNS}, p.abstract FROM papers p WHERE p.key = ?", (key,)
+    with library.hold_state():
+        parts = _read_paper(library, "p.key = ?", key)
+        if parts is None:
+            raise BadInput(f"the library has no paper {key[:200]!r}")
+        rows = [row for row in parts.equations if not only_displays or (row["whole"] is None and not row["inline"])]
+        nodes = _read_nodes(library, rows)
+    paper = _build_paper(parts.head)
+    listed = []
+    for section, heading in parts.headings.items():
+        members = [row for row in rows if row["section"] == section]
+        macros = parts.head["macros"]
+        records = [_build_equation(row, parts.prose[section], paper, macros, nodes, heading) for row in members]
+        if records:
+            listed.append((heading, tuple(records)))
+    return PaperPage(paper, parts.head["abstract"], tuple(listed))
+
+
+class _PaperParts(NamedTuple):
+    """A paper as it is read for a page or an export."""
+
+    head: sqlite3.Row
+    headings: dict[int, str]  # by the id of the section
+    prose: dict[int, SectionProse]
+    equations: list[sqlite3.Row]
+
+
+def _read_paper(library: LibraryFiles, condition: str, value: int | str) -> _PaperParts | None:
+    """Read a paper, in the caller's transaction; None if there is none. Raises `CorruptData`."""
+    execute = library.connection.execute
+    head = execute(
+        f"SELECT {_PAPER_COLUMNS}, p.abstract, p.content, p.n_sections, p.n_equations, decompress(p.macros) AS macros "
+        f"FROM papers p WHERE {condition} AND {INTACT_PAPER}",
+        (value,),
     ).fetchone()
     if head is None:
-        raise BadInput(f"the library has no paper {key[:200]!r}")
-    paper = _build_paper(head)
-    rows = library.connection.execute(
-        f"{_SELECT_OF_PAPER} WHERE e.paper = ? AND (NOT ? OR e.whole IS NULL AND NOT e.inline) "
-        "ORDER BY s.number, e.number",
-        (head["paper_id"], only_displays),
+        return None
+    sections = execute(
+        "SELECT s.id, s.title, decompress_text(s.prose) AS prose FROM papers p "
+        f"JOIN sections s ON {SECTIONS_OF_PAPER} WHERE p.id = ? AND {INTACT_SECTION} ORDER BY s.id",
+        (head["paper_id"],),
     ).fetchall()
-    nodes, prose = _read_nodes(library, rows), _read_sections(library, head["paper_id"])
-    sections: dict[int, tuple[str, list[EquationRecord]]] = {}
-    for row in rows:
-        _, members = sections.setdefault(row["section"], (row["heading"], []))
-        members.append(_build_equation(row, prose[row["section"]], paper, nodes))
-    listed = tuple((heading, tuple(members)) for heading, members in sections.values())
-    return PaperPage(paper, head["abstract"], listed)
+    equations = execute(
+        f"SELECT {_EQUATION_COLUMNS} FROM papers p JOIN equations e ON {EQUATIONS_OF_PAPER} "
+        f"WHERE p.id = ? AND {INTACT_EQUATION} ORDER BY e.id",
+        (head["paper_id"],),
+    ).fetchall()
+    found = len(sections), len(equations)
+    require_rows(library, head["key"], found, (head["n_sections"], head["n_equations"]))
+    headings = {row["id"]: row["title"] for row in sections}
+    return _PaperParts(head, headings, {row["id"]: SectionProse(row["prose"]) for row in sections}, equations)
 
 
 def _build_paper(row: sqlite3.Row) -> PaperRecord:
@@ -397,26 +469,22 @@ def make_url(key: str, doi: str, url: str) -> str:
     return f"https://doi.org/{doi}" if doi else url
 
 
-def _read_sections(library: LibraryFiles, paper: int) -> defaultdict[int, SectionProse]:
-    """Return the prose of each section of a paper; that of one which a writer has removed meanwhile is empty."""
-    found = library.connection.execute(f"SELECT s.id, {PROSE} FROM sections s WHERE s.paper = ?", (paper,)).fetchall()
-    sections: defaultdict[int, SectionProse] = defaultdict(lambda: SectionProse(""))
-    sections.update((number, SectionProse(latex)) for number, latex in found)
-    return sections
-
-
 def _build_equation(
-    row: sqlite3.Row, section: SectionProse, paper: PaperRecord, nodes: Mapping[int, NodeColumns]
+    row: sqlite3.Row,
+    section: SectionProse,
+    paper: PaperRecord,
+    macros: bytes,
+    nodes: Mapping[int, NodeColumns],
+    heading: str | None = None,
 ) -> EquationRecord:
-    tree = row["tree"]
-    before, after = section.read_context(row["mark"], inline=bool(row["inline"]), macros=open_macros(row["macros"]))
+    before, after = section.read_context(row["mark"], inline=bool(row["inline"]), macros=open_macros(macros))
     return EquationRecord(
         id=f"{paper.key}#{row['number']}",
-        tree=-1 if tree is None else tree,
+        tree=row["id"] if row["has_tree"] else -1,
         latex=row["latex"],
-        mathml="" if tree is None else to_mathml(nodes[tree]),
+        mathml=to_mathml(nodes[row["id"]]) if row["has_tree"] else "",
         label=row["label"],
-        section=row["heading"],
+        section=row["heading"] if heading is None else heading,
         before=before,
         after=after,
         paper=paper,
@@ -479,30 +547,42 @@ def export_equations(
 ) -> Iterator[dict[str, Any]]:
     """Yield each equation as a dictionary, with paper, section and context.
 
-    `failed`: also those that failed; `mathml`: with MathML; `numbers`: with the numbers of their trees.
+    Args:
+        library: The library.
+        failed: Also those that failed.
+        mathml: With MathML.
+        numbers: With their keys, as `tree`.
     """
+    library.check_rows("papers")
     with library.translate_errors():
         papers = [row[0] for row in library.connection.execute("SELECT id FROM papers ORDER BY id").fetchall()]
-        for paper in papers:  # one at a time, so that no reader's cursor stays open and keeps a writer waiting
-            prose = _read_sections(library, paper)
-            for row in library.connection.execute(_SELECT_EXPORT, (paper, failed)).fetchall():
-                described = _describe_equation(library, row, prose[row["section"]], mathml)
-                yield described | {"tree": row["tree"]} if numbers else described
+        # One paper at a time, so that no reader's cursor stays open and keeps a writer waiting.
+        for paper in papers:
+            with library.hold_state():
+                parts = _read_paper(library, "p.id = ?", paper)
+                nodes = _read_nodes(library, parts.equations) if parts and mathml else {}
+            if parts is None:
+                continue
+            for row in parts.equations:
+                if failed or row["has_tree"]:
+                    described = _describe_equation(row, parts, nodes)
+                    yield described | {"tree": row["id"] if row["has_tree"] else None} if numbers else described
 
 
-def _describe_equation(library: LibraryFiles, row: sqlite3.Row, section: SectionProse, mathml: bool) -> dict[str, Any]:
-    before, after = section.read_context(row["mark"], inline=bool(row["inline"]), macros=open_macros(row["macros"]))
+def _describe_equation(row: sqlite3.Row, parts: _PaperParts, nodes: Mapping[int, NodeColumns]) -> dict[str, Any]:
+    head, section = parts.head, parts.prose[row["section"]]
+    before, after = section.read_context(row["mark"], inline=bool(row["inline"]), macros=open_macros(head["macros"]))
     described = {
-        "id": f"{row['key']}#{row['number']}",
-        "paper": row["key"],
-        "title": row["title"],
-        "authors": orjson.loads(row["authors"]),
-        "year": row["year"],
-        "fields": orjson.loads(row["fields"]),
-        "section": row["heading"],
+        "id": f"{head['key']}#{row['number']}",
+        "paper": head["key"],
+        "title": head["paper_title"],
+        "authors": orjson.loads(head["authors"]),
+        "year": head["year"],
+        "fields": orjson.loads(head["fields"]),
+        "section": parts.headings[row["section"]],
         "label": row["label"],
         "printed": row["printed"],
-        "whole": None if row["whole"] is None else f"{row['key']}#{row['whole']}",
+        "whole": None if row["whole"] is None else f"{head['key']}#{row['whole']}",
         "inline": bool(row["inline"]),
         "environment": row["environment"],
         "latex": row["latex"],
@@ -511,8 +591,8 @@ def _describe_equation(library: LibraryFiles, row: sqlite3.Row, section: Section
         "before": before,
         "after": after,
     }
-    if row["tree"] is None:
+    if not row["has_tree"]:
         described |= {"reason": row["reason"], "message": row["message"]}
-    elif mathml:
-        described["mathml"] = to_mathml(library.get_nodes([row["tree"]])[0])
+    elif row["id"] in nodes:
+        described["mathml"] = to_mathml(nodes[row["id"]])
     return described

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.library.database import JOIN_WHOLE, LATEX
+from eqkin.library.database import INTACT_EQUATION
 from eqkin.library.files import LibraryFiles
 
 _SPACING = re.compile(
@@ -43,17 +43,17 @@ class EquationColumns(NamedTuple):
 NO_EQUATIONS = EquationColumns(*np.zeros((4, 0), np.int64))
 
 
-def read_columns(library: LibraryFiles, trees: Integers) -> EquationColumns:
-    """Return what is known of trees, in their order; those that are not in the library are left out."""
+def read_columns(library: LibraryFiles, keys: Integers) -> EquationColumns:
+    """Return what is known of equations, in the order of their keys; those that are not in the library are left out."""
     rows = library.connection.execute(
-        f"SELECT e.tree, e.paper, coalesce(w.number, e.number), {LATEX} FROM equations e {JOIN_WHOLE} "
-        "WHERE e.tree IN (SELECT value FROM json_each(?))",
-        (json.dumps(trees.tolist()),),
+        "SELECT e.id, e.paper, coalesce(e.whole, e.number), e.latex FROM equations e "
+        f"WHERE e.id IN (SELECT value FROM json_each(?)) AND {INTACT_EQUATION}",
+        (json.dumps(keys.tolist()),),
     ).fetchall()
-    keys, paper, display = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3).T
-    found = EquationColumns(keys, paper, display, hash_latex([row[3] for row in rows]))
-    place = {tree: at for at, tree in enumerate(found.keys.tolist())}
-    return found.select(np.array([place[tree] for tree in trees.tolist() if tree in place], np.int64))
+    found, paper, display = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3).T
+    columns = EquationColumns(found, paper, display, hash_latex([row[3] for row in rows]))
+    place = {key: at for at, key in enumerate(found.tolist())}
+    return columns.select(np.array([place[key] for key in keys.tolist() if key in place], np.int64))
 
 
 def hash_latex(formulas: Sequence[str]) -> Integers:

@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 
 from eqkin.formulas.vocabulary import count_symbols
+from eqkin.library.database import HAS_TREE
 from eqkin.library.files import LibraryFiles
 
 _MAX_UNKNOWN_COMMANDS = 50  # that are listed
@@ -25,6 +26,8 @@ def compute_statistics(library: LibraryFiles) -> dict[str, Any]:
     def count_groups(query: str) -> dict[str, int]:
         return dict(sorted(map(tuple, execute(query)), key=lambda pair: (-pair[1], pair[0])))
 
+    library.check_rows("papers")
+    library.check_rows("equations")
     with library.translate_errors():
         displays = "whole IS NULL AND NOT inline"
         status = count_groups(f"SELECT status, count(*) FROM equations WHERE {displays} GROUP BY 1")
@@ -35,23 +38,23 @@ def compute_statistics(library: LibraryFiles) -> dict[str, Any]:
         commands: Counter[str] = Counter()
         for (names,) in execute("SELECT unknown FROM equations WHERE unknown != ''"):
             commands.update(names.split(" "))
-        sizes = [forest.sizes for _, forest in library.iter_forests()]
+        sizes = [forest.sizes for _, forest, _ in library.iter_trees(library.list_tree_keys())]
         nodes = np.concatenate(sizes) if sizes else np.zeros(0)
         return {
             "library": str(library.folder),
             "papers": count("SELECT count(*) FROM papers WHERE failure = ''"),
-            "papers_with_equations": count("SELECT count(DISTINCT paper) FROM equations WHERE tree IS NOT NULL"),
+            "papers_with_equations": count("SELECT count(DISTINCT paper) FROM trees"),
             "papers_failed": count_groups("SELECT failure, count(*) FROM papers WHERE failure != '' GROUP BY 1"),
             "sections": count("SELECT count(*) FROM sections"),
-            "citations": count("SELECT count(*) FROM citations"),
+            "citations": count("SELECT total(json_array_length(cites)) FROM papers"),
             "equations": {
                 "found": sum(n for name, n in status.items() if name != "diagram"),
                 "converted": status.get("converted", 0) + status.get("degraded", 0),
                 "degraded": status.get("degraded", 0),
-                "repaired": count(f"SELECT count(*) FROM equations WHERE {displays} AND repaired AND tree IS NOT NULL"),
+                "repaired": count(f"SELECT count(*) FROM equations e WHERE {displays} AND repaired AND {HAS_TREE}"),
                 "diagrams": status.get("diagram", 0),
-                "rows": count("SELECT count(*) FROM equations WHERE whole IS NOT NULL AND tree IS NOT NULL"),
-                "inline": count("SELECT count(*) FROM equations WHERE inline AND tree IS NOT NULL"),
+                "rows": count(f"SELECT count(*) FROM equations e WHERE whole IS NOT NULL AND {HAS_TREE}"),
+                "inline": count(f"SELECT count(*) FROM equations e WHERE inline AND {HAS_TREE}"),
                 "failed": count_groups(
                     f"SELECT reason, count(*) FROM equations WHERE {displays} AND status = 'failed' GROUP BY 1"
                 ),
@@ -65,7 +68,7 @@ def compute_statistics(library: LibraryFiles) -> dict[str, Any]:
                 "median_nodes": float(np.median(nodes)) if len(nodes) else 0.0,
             },
             "bytes": sum(path.stat().st_size for path in library.folder.rglob("*") if path.is_file()),
-            "converter": asdict(library.manifest.converter),
+            "converter": asdict(library.converter),
         }
 
 
@@ -76,4 +79,4 @@ def parse_subject_area(field: str) -> str:
 
 def count_characters(library: LibraryFiles) -> Counter[str]:
     """Count the characters in the leaves of the library's trees."""
-    return count_symbols(forest for _, forest in library.iter_forests())[2]
+    return count_symbols(forest for _, forest, _ in library.iter_trees(library.list_tree_keys()))[2]

@@ -1,10 +1,10 @@
-"""Checking a library: every file against its hash, every tree for its shape, every paper against its digest."""
+"""Checking a library: the structure of the database, every row, every tree, and every paper against its digest."""
 
 from __future__ import annotations
 
-import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -12,34 +12,28 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from eqkin.errors import CorruptData, StorageFailed
-from eqkin.formulas import Forest, ForestBuilder
-from eqkin.formulas.forest import from_bytes, open_forest
+from eqkin.errors import CorruptData, EqkinError, StorageFailed
 from eqkin.library.database import (
     DATABASE_NAME,
-    FOREST_FOLDER,
-    JOIN_WHOLE,
-    LATEX,
+    EQUATIONS_OF_PAPER,
+    HAS_TREE,
+    INTACT_EQUATION,
+    INTACT_JUDGEMENT,
+    INTACT_PAPER,
+    INTACT_SECTION,
+    INTACT_STATE,
     LIBRARY_NAMES,
-    LIBRARY_REMEDY,
-    MANIFEST_NAME,
     OWN_FILES,
-    OWN_JUDGEMENT_FILES,
-    OWN_SEGMENTS,
-    PAPER_FIELDS,
-    PARSED_FIELDS,
-    PROSE,
-    LibraryManifest,
-    check_links,
-    connect,
-    read_generation,
+    SECTIONS_OF_PAPER,
+    require_schema,
 )
-from eqkin.library.files import TREES_REMEDY, LibraryFiles, list_segments
-from eqkin.library.judgements import LocalJudgements
+from eqkin.library.files import Integers, LibraryFiles
 from eqkin.library.parsing import ParsedEquation, ParsedPaper, compute_content_digest, make_failed_paper
+from eqkin.library.writer import PAPER_FIELDS, PARSED_FIELDS
 from eqkin.sources.paper import Paper
-from eqkin.storage.files import find_unknown_files, hash_file
-from eqkin.storage.segments import HASH_CACHE_NAME, is_cache_damaged
+from eqkin.storage.files import find_unknown_files
+
+_MAX_MESSAGES = 20
 
 
 @dataclass
@@ -57,145 +51,139 @@ class VerificationReport:
 def verify_library(folder: Path, progress: Callable[[int], None] | None = None) -> VerificationReport:
     """Check papers, trees and judgements of a library; `progress` is called with the number of papers checked so far.
 
-    The caller holds the writer lock. Raises `BadInput` if there is no library.
+    The caller holds the writer lock.
+
+    Raises:
+        BadInput: There is no library.
     """
-    report, folder = VerificationReport(), folder.expanduser().absolute()
-    for path in (folder / HASH_CACHE_NAME, folder / FOREST_FOLDER / HASH_CACHE_NAME):
-        if is_cache_damaged(path.parent):
-            report.problems.append(f"{path}: damaged; delete it, eqkin makes a new one")
-    try:
-        if not (folder / MANIFEST_NAME).exists():
-            LibraryFiles.open(folder)  # says what is wrong
-        check_links(folder)
-        # without the check of its hash, which would be all that is found in a damaged database
-        with LibraryFiles(folder, LibraryManifest.load(folder), connect(folder / DATABASE_NAME)) as library:
-            _check_database(library, report)
-            segments = _check_segments(library, report)
-            _check_papers(library, segments, report, progress or (lambda papers: None))
-            _check_folders(library, report)
-            report.problems += LocalJudgements(folder).find_problems()
-    except (CorruptData, StorageFailed) as error:
-        report.problems.append(str(error))
-    except (sqlite3.DatabaseError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        report.problems.append(f"{folder}: damaged ({error!r})")
+    report = VerificationReport()
+    folder = folder.expanduser().absolute()
+    with _collecting_problems(folder, report):
+        with LibraryFiles.open(folder) as library:
+            # Each step may fail for itself, so that all damage is named.
+            for check in (_check_database, _check_judgements, _check_folder):
+                with _collecting_problems(folder, report):
+                    check(library, report)
+            with _collecting_problems(folder, report):
+                _check_papers(library, report, progress or (lambda papers: None))
     return report
 
 
-def _check_database(library: LibraryFiles, report: VerificationReport) -> None:
-    path, manifest = library.folder / DATABASE_NAME, library.manifest
-    if not manifest.sealed:
-        report.notes.append("the last writer was stopped before it finished; run its command again to complete it")
-    elif read_generation(library.connection) != manifest.generation or hash_file(path) != manifest.database:
-        report.problems.append(f"{path}: does not match the hash in the manifest; {LIBRARY_REMEDY}")
-    for row in library.connection.execute("PRAGMA integrity_check(20)"):
-        if row[0] != "ok":
-            report.problems.append(f"{path}: {row[0]}")
-    for row in library.connection.execute("PRAGMA foreign_key_check"):
-        report.problems.append(f"{path}: a row of {row[0]} refers to a missing row of {row[2]}")
-
-
-def _check_segments(library: LibraryFiles, report: VerificationReport) -> list[tuple[int, Forest]]:
-    """Check all segments; return the intact ones with the number of their first tree."""
-    segments: list[tuple[int, Forest]] = []
-    end = 0
-    for entry in list_segments(library.connection):
-        path = library.folder / FOREST_FOLDER / entry.file
-        try:
-            content = path.read_bytes()
-            if sha256(content).hexdigest() != entry.sha256:
-                raise CorruptData(f"{path}: does not match its hash; {TREES_REMEDY}")
-            forest = from_bytes(content)
-            forest.validate()
-            if len(forest) != entry.count or entry.first < end:
-                raise CorruptData(
-                    f"{path}: has {len(forest)} trees, the database says {entry.count} from {entry.first}"
-                )
-            segments.append((entry.first, open_forest(path)))  # mapped: all of them may not fit in memory
-        except OSError as error:
-            report.problems.append(f"{path}: {error.strerror}; {TREES_REMEDY}")
-        except CorruptData as error:
+@contextmanager
+def _collecting_problems(folder: Path, report: VerificationReport) -> Iterator[None]:
+    """Add damage that ends the block to the problems."""
+    try:
+        yield
+    except (CorruptData, StorageFailed) as error:
+        if str(error) not in report.problems:
             report.problems.append(str(error))
-        end = entry.first + entry.count
-    return segments
+    except (sqlite3.DatabaseError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        report.problems.append(f"{folder}: damaged ({error!r})")
 
 
-def _check_folders(library: LibraryFiles, report: VerificationReport) -> None:
+def _check_database(library: LibraryFiles, report: VerificationReport) -> None:
+    path = library.folder / DATABASE_NAME
+    with library.translate_errors():
+        execute = library.connection.execute
+        for row in execute(f"PRAGMA integrity_check({_MAX_MESSAGES})"):
+            if row[0] != "ok":
+                report.problems.append(f"{path}: {row[0]}")
+        size = execute("PRAGMA page_count").fetchone()[0] * execute("PRAGMA page_size").fetchone()[0]
+        if path.stat().st_size != size:
+            report.problems.append(f"{path}: has {path.stat().st_size:,} bytes instead of {size:,}")
+        require_schema(library.connection, path)
+        execute(f"SELECT count(*) FROM state s WHERE {INTACT_STATE}").fetchone()
+        strays = execute(
+            "SELECT (SELECT count(*) FROM sections) - total(n_sections), "
+            "(SELECT count(*) FROM equations) - total(n_equations) FROM papers"
+        ).fetchone()
+        if any(strays):
+            report.problems.append(f"{path}: some sections or equations belong to no paper, or are lost")
+    library.check_rows("papers")
+
+
+def _check_judgements(library: LibraryFiles, report: VerificationReport) -> None:
+    with library.translate_errors():
+        library.connection.execute(f"SELECT count(*) FROM judgements j WHERE {INTACT_JUDGEMENT}").fetchone()
+
+
+def _check_folder(library: LibraryFiles, report: VerificationReport) -> None:
     """Name the files that do not belong to the library, and count those of killed processes."""
-    root, forest = library.folder, library.folder / FOREST_FOLDER
-    segments = {HASH_CACHE_NAME, *(entry.file for entry in list_segments(library.connection))}
-    unused = 0
-    own_files = re.compile(f"{OWN_FILES.pattern}|{OWN_JUDGEMENT_FILES.pattern}")
-    for folder, known, own in ((root, LIBRARY_NAMES, own_files), (forest, segments, OWN_SEGMENTS)):
-        leftover, foreign = find_unknown_files(folder, known, own)
-        unused += len(leftover)
-        report.notes += [f"{folder / name}: does not belong to the library; eqkin leaves it alone" for name in foreign]
-    if unused:
-        report.notes.append(f"{unused} unused files of an interrupted write; the next one deletes them")
+    leftover, foreign = find_unknown_files(library.folder, LIBRARY_NAMES, OWN_FILES)
+    report.notes += [
+        f"{library.folder / name}: does not belong to the library; eqkin leaves it alone" for name in foreign
+    ]
+    if leftover:
+        report.notes.append(f"{len(leftover)} unused files of an interrupted write; the next one deletes them")
 
 
-def _check_papers(
-    library: LibraryFiles,
-    segments: list[tuple[int, Forest]],
-    report: VerificationReport,
-    progress: Callable[[int], None],
-) -> None:
-    starts = np.array([first for first, _ in segments], np.int64)
-    digest, separator = sha256(), ""
-    for row in library.connection.execute("SELECT * FROM papers ORDER BY key"):
-        paper, trees = load_stored_paper(library.connection, row)
+def _check_papers(library: LibraryFiles, report: VerificationReport, progress: Callable[[int], None]) -> None:
+    """Compute the digest of every paper again."""
+    digest = sha256()
+    with library.translate_errors():
+        papers = library.connection.execute("SELECT id, key, content FROM papers ORDER BY key").fetchall()
+    for number, key, content in papers:
+        separator = "\n" if report.papers else ""
+        digest.update(f"{separator}{key}\0{content}".encode())
         report.papers += 1
-        report.equations += len(paper.equations)
-        report.trees += len(trees)
-        digest.update(f"{separator}{row['key']}\0{row['content']}".encode())
-        separator = "\n"
         try:
-            if row["failure"]:
-                paper = make_failed_paper(row["key"], row["origin"], row["failure"], row["message"])
-            elif not trees:
-                paper.forest = ForestBuilder().build()
-            else:  # a paper's trees are neighbours in one segment
-                at = int(np.searchsorted(starts, trees[0], "right")) - 1
-                if at < 0:
-                    raise CorruptData("its trees are in no segment")
-                first, forest = segments[at]
-                paper.forest = forest.select(np.array(trees) - first).canonicalise()
-            if compute_content_digest(paper) != row["content"]:
-                report.problems.append(f"paper {row['key']}: its content does not match its digest")
-        except (CorruptData, IndexError) as error:
-            report.problems.append(f"paper {row['key']}: {error}")
+            with library.translate_errors():
+                paper, keys = load_stored_paper(library, number)
+            report.equations += len(paper.equations)
+            report.trees += len(keys)
+            if paper.failure:
+                paper = make_failed_paper(paper.key, paper.origin, paper.failure, paper.message)
+            else:
+                paper.forest, paper.operators = library.get_trees(keys).canonicalise(), library.get_operators(keys)
+                paper.forest.validate()
+                paper.operators.validate()
+            if compute_content_digest(paper) != content:
+                report.problems.append(f"paper {key}: its content does not match its digest")
+        except EqkinError as error:
+            report.problems.append(f"paper {key}: {error}")
         progress(report.papers)
     report.content = digest.hexdigest()
+    if len(library.list_tree_keys()) != report.trees:
+        report.problems.append(f"{library.folder}: some trees belong to no equation")
 
 
-def load_stored_paper(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[ParsedPaper, list[int]]:
-    """Build a paper as it was parsed from its rows, without its forest; return it and the numbers of its trees."""
+def load_stored_paper(library: LibraryFiles, number: int) -> tuple[ParsedPaper, Integers]:
+    """Build a paper as it was parsed from its rows, without its trees; return it and the keys of its trees."""
+    execute = library.connection.execute
+    row = execute(
+        f"SELECT *, decompress(macros) AS unpacked FROM papers p WHERE id = ? AND {INTACT_PAPER}", (number,)
+    ).fetchone()
     values = {name: row[name] for name in (*PAPER_FIELDS, *PARSED_FIELDS)}
-    values |= {name: orjson.loads(row[name] or "null") for name in ("authors", "fields", "notes", "packages")}
+    values |= {name: orjson.loads(row[name] or "null") for name in ("authors", "fields", "notes", "packages", "cites")}
     about = {name: values[name] for name in (*PAPER_FIELDS, "title")}
-    paper = Paper(row["key"], "", row["origin"], group=row["work"], **about)
-    sections = connection.execute(
-        f"SELECT id, level, title, {PROSE} AS latex FROM sections s WHERE paper = ? ORDER BY number", (row["id"],)
+    sections = execute(
+        "SELECT s.level, s.title, decompress_text(s.prose) FROM papers p "
+        f"JOIN sections s ON {SECTIONS_OF_PAPER} WHERE p.id = ? AND {INTACT_SECTION} ORDER BY s.id",
+        (number,),
     ).fetchall()
-    number_of = {section["id"]: number for number, section in enumerate(sections)}
+    rows = execute(
+        f"SELECT e.*, {HAS_TREE} AS has_tree FROM papers p JOIN equations e ON {EQUATIONS_OF_PAPER} "
+        f"WHERE p.id = ? AND {INTACT_EQUATION} ORDER BY e.id",
+        (number,),
+    ).fetchall()
+    keys: list[int] = []
     equations: list[ParsedEquation] = []
-    trees: list[int] = []
-    rows = connection.execute(
-        f"SELECT e.section, e.number, e.mark, e.environment, e.label, {LATEX} AS latex, e.status, e.repaired, "
-        "e.reason, e.message, e.unknown, e.tree, e.printed, coalesce(w.number, -1) AS whole, e.spans, e.inline "
-        f"FROM equations e {JOIN_WHOLE} WHERE e.paper = ? ORDER BY e.number",
-        (row["id"],),
-    )
-    for e in map(dict, rows):
-        changed = {"section": number_of[e["section"]], "repaired": bool(e["repaired"]), "inline": bool(e["inline"])}
-        changed["tree"] = -1 if e["tree"] is None else len(trees)
-        trees += [] if e["tree"] is None else [e["tree"]]
-        equations.append(ParsedEquation(**e | changed))
-    cited = connection.execute("SELECT cited FROM citations WHERE paper = ? ORDER BY cited", (row["id"],))
+    for equation in rows:
+        changed = {
+            "section": equation["section"] - row["first_section"],
+            "tree": len(keys) if equation["has_tree"] else -1,
+            "whole": -1 if equation["whole"] is None else equation["whole"],
+            "repaired": bool(equation["repaired"]),
+            "inline": bool(equation["inline"]),
+        }
+        keys += [equation["id"]] if equation["has_tree"] else []
+        kept = {name: equation[name] for name in ParsedEquation.__dataclass_fields__ if name not in changed}
+        equations.append(ParsedEquation(**kept, **changed))
     parsed = ParsedPaper(
         **{name: values[name] for name in PARSED_FIELDS},
-        paper=paper,
-        sections=[(s["level"], s["title"], s["latex"]) for s in sections],
+        paper=Paper(row["key"], "", row["origin"], group=row["work"], **about),
+        macros=row["unpacked"],
+        sections=[tuple(section) for section in sections],
         equations=equations,
-        cites=[key for (key,) in cited],
     )
-    return parsed, trees
+    return parsed, np.array(keys, np.int64)

@@ -1,147 +1,155 @@
-"""Writing to a library: papers are committed in batches, segments of trees are merged when there are many."""
+"""Writing to a library: papers are committed in batches, each with everything that belongs to it."""
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
-import zstandard
 
-from eqkin.errors import BadInput, CorruptData, StorageFailed, Unreachable
-from eqkin.formulas import Forest, ForestBuilder
-from eqkin.formulas.forest import from_bytes, open_forest, to_bytes
+from eqkin.errors import BadInput, StorageFailed, Unreachable
+from eqkin.formulas.forest import iter_blocks
 from eqkin.formulas.scripts import ConverterIdentity, get_converter_identity
-from eqkin.library import database
-from eqkin.library.database import DATABASE_NAME, FOREST_FOLDER, LOCK_NAME, MANIFEST_NAME, LibraryManifest
-from eqkin.library.files import TREES_REMEDY, TreesEntry, find_used_trees, list_segments
-from eqkin.library.parsing import ParsedPaper, make_failed_paper
-from eqkin.sources.paper import Paper
-from eqkin.storage.files import WriterLock, delete_unused_files, find_unknown_files, hash_file, sync_folder
-from eqkin.storage.segments import (
-    HASH_CACHE_NAME,
-    MAX_DEAD_FRACTION,
-    MAX_SEGMENTS,
-    SegmentSet,
-    cache_hashes,
-    write_segment,
+from eqkin.library.database import (
+    DATABASE_NAME,
+    INTACT_PAPER,
+    LIBRARY_NAMES,
+    LOCK_NAME,
+    OWN_FILES,
+    RAISE_GENERATION,
+    SET_STATE,
+    begin_transaction,
+    check_links,
+    connect,
+    create_database,
+    format_converter,
+    make_compressor,
+    make_insert,
+    read_state,
+    require_schema,
+    translate_sqlite_errors,
 )
+from eqkin.library.files import KEY_DIFFERENCE
+from eqkin.library.parsing import ParsedEquation, ParsedPaper, make_failed_paper
+from eqkin.sources.paper import Paper
+from eqkin.storage.files import WriterLock, delete_unused_files, find_unknown_files, sync_folder, write_atomically
 
-_COMPRESSION_LEVEL = 3  # 9 saves 3 % and takes three times as long
-_MAX_FREE_FRACTION = 0.1  # of the pages of a database
-_DEAD_TREE = (["math"], [""], [""], [[[0], [0], [0], [0]]])  # a single node
+# Columns of papers that are fields of `Paper` and of `ParsedPaper`; lists are stored as JSON.
+PAPER_FIELDS = tuple("kind authors year fields lang license abstract notes doi url cite_key".split())
+PARSED_FIELDS = tuple("key origin source digest content title packages failure message cites".split())
+
+# Nodes in one blob of trees, about 256 equations. A hit is read with all of its blob.
+_NODES_PER_BLOB = 8_192
+_MAX_FREE_FRACTION = 0.5
+_INSERT_PAPER = make_insert("papers", ["macros"])
+_INSERT_SECTION = make_insert("sections", ["prose"])
+_INSERT_EQUATION = make_insert("equations")
+_INSERT_TREES = make_insert("trees", ["presentation", "operators"])
+# What SQLite's Python module raises for values that it cannot store.
+_REFUSALS = (OverflowError, ValueError, sqlite3.InterfaceError, sqlite3.DataError, sqlite3.ProgrammingError)
 
 
 @dataclass(frozen=True)
 class WriterSettings:
-    """Settings: when a writer commits, and when it compacts the segments of trees."""
+    """When a writer commits."""
 
     batch_equations: int = 10_000
     batch_papers: int = 2_000
     batch_seconds: float = 20.0
-    max_segments: int = MAX_SEGMENTS
-    max_merged_bytes: int = 64_000_000  # of a segment; larger ones are not merged
-    max_dead_fraction: float = MAX_DEAD_FRACTION
 
 
 SETTINGS = WriterSettings()
 
 
 class LibraryWriter:
-    """Context manager that writes to a library: holds its lock, commits papers in batches, seals the manifest last."""
+    """Context manager that writes to a library: holds its lock, and commits papers in batches."""
 
     def __init__(self, folder: Path) -> None:
         self.folder: Path = folder
         self.settings: WriterSettings = SETTINGS
-        self.manifest: LibraryManifest
         self.connection: sqlite3.Connection
-        self.compressor = zstandard.ZstdCompressor(_COMPRESSION_LEVEL)
+        self._compressor = make_compressor()
         self._lock = WriterLock(folder)
         self._batch: dict[str, ParsedPaper] = {}
-        self._equations = 0  # in the batch
-        self._since = time.monotonic()  # the last commit
+        # The number of equations in the batch, and the time of the last commit.
+        self._equations = 0
+        self._since = time.monotonic()
+        self._has_members_table = False
 
     def __enter__(self) -> LibraryWriter:
         self._lock.__enter__()
         try:
-            self.manifest = database.load_checked_manifest(self.folder)  # as the last writer left it
-            self.connection = database.connect(self.folder / DATABASE_NAME, write=True)
+            delete_unused_files(self.folder, LIBRARY_NAMES, OWN_FILES)
+            self.connection = connect(self.folder / DATABASE_NAME, write=True)
             try:
-                if not self.manifest.sealed:  # it was killed; what it damaged must not be sealed
-                    database.require_sound(self.connection, self.folder / DATABASE_NAME)
-                self._delete_unused_files()
-                if database.read_version(self.connection) < database.MANIFEST_VERSION:
-                    with self._begin_transaction():
-                        database.upgrade_tables(self.connection)
+                # A damaged trigger could delete the rows of another paper.
+                require_schema(self.connection, self.folder / DATABASE_NAME)
             except BaseException:
                 self.connection.close()
                 raise
         except BaseException as error:
             self._lock.__exit__(None, None, None)
             if isinstance(error, OSError):
-                raise self._make_storage_error(error) from error
+                raise _make_storage_error(self.folder, error) from error
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
-            # what was parsed before an interruption, or before the cluster was lost, is kept
+            # What was parsed before an interruption, or before a cluster was lost, is kept.
             if kind is None or issubclass(kind, KeyboardInterrupt | Unreachable):
                 self.flush()
-                self._compact()
-                self._delete_unused_files()
-            if not self.manifest.sealed and not self._will_roll_back():
-                digest = hash_file(self.folder / DATABASE_NAME)
-                self.manifest = self.manifest.seal(database.read_generation(self.connection), digest)
-                self.manifest.save(self.folder)
-                cache_hashes(self.folder, {DATABASE_NAME: digest}, wait=False)
         except OSError as problem:
-            raise self._make_storage_error(problem) from problem
+            raise _make_storage_error(self.folder, problem) from problem
         finally:
             self.connection.close()
             self._lock.__exit__(None, None, None)
 
-    def _will_roll_back(self) -> bool:
-        """Return whether the journal of a commit that failed is left, which the next connection will roll back.
-
-        The first byte of a journal is zero until it is synced; SQLite ignores such a one of a killed process.
-        """
-        journal = self.folder / f"{DATABASE_NAME}-journal"
-        if not journal.exists():
-            return False
-        with journal.open("rb") as file:
-            return file.read(1) not in (b"", b"\0")
-
-    def _make_storage_error(self, error: OSError) -> StorageFailed:
-        name = error.filename or self.folder
-        return StorageFailed(f"{name}: {error.strerror or error}; what was committed is intact")
-
     def read_setting(self, name: str) -> str:
         """Return a setting of the library, "" if it was never set."""
-        row = self.connection.execute("SELECT value FROM state WHERE key = ?", (name,)).fetchone()
-        return str(row[0]) if row else ""
+        return read_state(self.connection, name)
 
     def save_setting(self, name: str, value: str) -> None:
         """Change a setting of the library."""
         if self.read_setting(name) != value:
             with self._begin_transaction():
-                self.connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (name, value))
+                self.connection.execute(SET_STATE, {"key": name, "value": value})
+
+    def set_converter(self, identity: ConverterIdentity) -> None:
+        """Record that one converter made all trees."""
+        for name, value in format_converter(identity).items():
+            self.save_setting(name, value)
 
     def find_digest(self, key: str) -> str:
         """Return the digest of a paper in the library or in the batch; "" if it is in neither, or failed."""
         waiting = self._batch.get(key)
         if waiting is not None:
             return "" if waiting.failure else waiting.digest
-        row = self.connection.execute("SELECT digest FROM papers WHERE key = ? AND failure = ''", (key,)).fetchone()
-        return str(row[0]) if row else ""
+        row = self.connection.execute(
+            f"SELECT digest, failure FROM papers p WHERE key = ? AND {INTACT_PAPER}", (key,)
+        ).fetchone()
+        return str(row["digest"]) if row and not row["failure"] else ""
+
+    def find_member_digests(self, archive: str) -> dict[str, str]:
+        """Return the digests of the papers that came from an archive, by key."""
+        if not self._has_members_table:
+            # One sorted copy costs less than a scan for each archive.
+            self.connection.execute(
+                "CREATE TEMP TABLE members AS SELECT origin, key, digest FROM papers WHERE failure = ''"
+            )
+            self.connection.execute("CREATE INDEX temp.members_by_origin ON members (origin)")
+            self._has_members_table = True
+        # The character after "!" ends the range of origins that begin with the archive and "!".
+        first, end = f"{archive}!", f'{archive}"'
+        rows = self.connection.execute("SELECT key, digest FROM members WHERE origin >= ? AND origin < ?", (first, end))
+        return {row[0]: row[1] for row in rows}
 
     def add(self, paper: ParsedPaper) -> None:
         """Add or replace a paper; the next `flush` commits it. A failure never replaces a paper that was parsed."""
@@ -154,21 +162,11 @@ class LibraryWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Commit the batch: the segment of its trees first, then the rows that refer to it."""
+        """Commit the batch."""
         if self._batch:
-            papers = list(self._batch.values())
-            first = self._find_next_tree()
-            builder = ForestBuilder()
-            for paper in papers:
-                if paper.forest is not None:
-                    builder.add_forest(paper.forest)
-            forest = builder.build()
-            segments = [self._write_segment(forest, first)] if len(forest) else []
             with self._begin_transaction():
-                self._insert_segments(segments)
-                for paper in papers:
-                    self._store_paper(paper, first)
-                    first += sum(equation.tree >= 0 for equation in paper.equations)
+                for paper in self._batch.values():
+                    self._store_paper(paper)
             self._batch.clear()
             self._equations = 0
         self._since = time.monotonic()
@@ -179,233 +177,151 @@ class LibraryWriter:
         if not keys:
             return 0
         with self._begin_transaction():
-            cursor = self.connection.executemany("DELETE FROM papers WHERE key = ?", [(key,) for key in keys])
-        return cursor.rowcount
+            removed = sum(map(self._delete_paper, keys))
+        self._release_free_pages()
+        return removed
 
     @contextmanager
     def _begin_transaction(self) -> Iterator[None]:
         """Commit all changes of the block, or none; a commit raises the generation by one."""
-        self._unseal()
-        with database.translate_sqlite_errors(self.folder / DATABASE_NAME), database.begin_transaction(self.connection):
+        with translate_sqlite_errors(self.folder / DATABASE_NAME), begin_transaction(self.connection):
             yield
-            self.connection.execute("UPDATE state SET value = value + 1 WHERE key = 'generation'")
+            self.connection.execute(RAISE_GENERATION)
 
-    def _unseal(self) -> None:
-        if self.manifest.sealed:
-            self.manifest = self.manifest.unseal()
-            self.manifest.save(self.folder)
+    def _release_free_pages(self) -> None:
+        """Make the file smaller if most of it is not used any more."""
+        (free,) = self.connection.execute("PRAGMA freelist_count").fetchone()
+        (pages,) = self.connection.execute("PRAGMA page_count").fetchone()
+        if free > _MAX_FREE_FRACTION * pages:
+            with translate_sqlite_errors(self.folder / DATABASE_NAME):
+                # Not all of it may fit in memory.
+                self.connection.execute("PRAGMA cache_spill = ON")
+                self.connection.execute("VACUUM")
+                self.connection.execute("PRAGMA cache_spill = OFF")
 
-    def _store_paper(self, paper: ParsedPaper, first: int) -> None:
+    def _store_paper(self, paper: ParsedPaper) -> None:
         """Write the rows of a paper; a paper that the database refuses is stored as failed."""
-        refusals = (OverflowError, ValueError, sqlite3.InterfaceError, sqlite3.DataError, sqlite3.ProgrammingError)
         self.connection.execute("SAVEPOINT paper")
         try:
-            self._replace_paper(paper, first)
-        except refusals as error:
+            self._replace_paper(paper)
+        except _REFUSALS as error:
             self.connection.execute("ROLLBACK TO paper")
             refused = make_failed_paper(paper.key, paper.origin, "internal error", repr(error))
             refused.source = paper.source
-            self._replace_paper(refused, first)
+            self._replace_paper(refused)
         self.connection.execute("RELEASE paper")
 
-    def _replace_paper(self, parsed: ParsedPaper, first: int) -> None:
-        """Replace the rows of a paper by new ones; `first` is the number of its first tree."""
-        execute = self.connection.execute
-        execute("DELETE FROM papers WHERE key = ?", (parsed.key,))
+    def _replace_paper(self, parsed: ParsedPaper) -> None:
+        """Replace the rows of a paper by new ones."""
+        self._delete_paper(parsed.key)
+        first_section, first_equation = self._find_next_id("sections"), self._find_next_id("equations")
         paper = parsed.paper or Paper(parsed.key, "", kind="")
-        values = {name: getattr(paper, name) for name in database.PAPER_FIELDS} | {"work": paper.group}
-        values |= {name: getattr(parsed, name) for name in database.PARSED_FIELDS}
-        texts = {
-            name: orjson.dumps(value).decode() if isinstance(value, list) else value for name, value in values.items()
+        values: dict[str, Any] = {name: getattr(paper, name) for name in PAPER_FIELDS}
+        values |= {name: getattr(parsed, name) for name in PARSED_FIELDS}
+        for name, value in values.items():
+            if isinstance(value, list):
+                values[name] = orjson.dumps(value).decode()
+        values |= {
+            "id": self._find_next_id("papers"),
+            "work": paper.group,
+            "first_section": first_section,
+            "n_sections": len(parsed.sections),
+            "first_equation": first_equation,
+            "n_equations": len(parsed.equations),
+            "n_displays": sum(e.tree >= 0 and e.whole < 0 and not e.inline for e in parsed.equations),
+            "macros": self._compressor.compress(parsed.macros),
         }
-        owner = execute(_make_insert("papers", texts), texts).lastrowid
+        self.connection.execute(_INSERT_PAPER, values)
+        with_tree: list[list[int]] = [[] for _ in parsed.sections]
+        for equation in parsed.equations:
+            if equation.tree >= 0:
+                with_tree[equation.section].append(equation.number)
         sections = [
-            execute(
-                "INSERT INTO sections VALUES (NULL, ?, ?, ?, ?, ?)",
-                (owner, number, level, title, database.compress_text(self.compressor, prose)),
-            ).lastrowid
+            {
+                "id": first_section + number,
+                "paper": values["id"],
+                "number": number,
+                "level": level,
+                "title": title,
+                "equations": orjson.dumps(with_tree[number]).decode(),
+                "prose": self._compressor.compress(prose.encode()),
+            }
             for number, (level, title, prose) in enumerate(parsed.sections)
         ]
-        (last,) = execute("SELECT coalesce(max(id), 0) FROM equations").fetchone()
-        equations = [
-            vars(e)
-            | {"id": last + 1 + e.number, "paper": owner, "section": sections[e.section]}
-            | {"latex": "" if e.spans else e.latex, "tree": None if e.tree < 0 else first + e.tree}
-            | {"whole": None if e.whole < 0 else last + 1 + e.whole}
-            for e in parsed.equations
-        ]
-        if equations:
-            self.connection.executemany(_make_insert("equations", equations[0]), equations)
-        self.connection.executemany("INSERT INTO citations VALUES (?, ?)", [(owner, cited) for cited in parsed.cites])
+        self.connection.executemany(_INSERT_SECTION, sections)
+        equations = [_describe_equation(e, values["id"], first_section, first_equation) for e in parsed.equations]
+        self.connection.executemany(_INSERT_EQUATION, equations)
+        self.connection.executemany(_INSERT_TREES, _iter_trees(parsed, values["id"], first_equation))
 
-    def _find_next_tree(self) -> int:
-        """Return a number that no tree ever had: vectors are stored by the numbers of trees."""
-        row = self.connection.execute(
-            "SELECT max(n) FROM (SELECT max(first + count) AS n FROM segments "
-            "UNION SELECT CAST(value AS INTEGER) FROM state WHERE key = 'next tree')"
-        ).fetchone()
-        return int(row[0] or 0)
+    def _delete_paper(self, key: str) -> int:
+        """Delete a paper, if there is one, with its sections, equations and trees; return their number."""
+        return self.connection.execute(f"DELETE FROM papers AS p WHERE key = ? AND {INTACT_PAPER}", (key,)).rowcount
 
-    def _write_segment(self, forest: Forest, first: int) -> TreesEntry:
-        """Write a segment whose name has its first tree: equal trees may be stored twice."""
-        file = write_segment(self.folder / FOREST_FOLDER, f"{first:010d}", to_bytes(forest))
-        return TreesEntry(*file, len(forest), first)
+    def _find_next_id(self, table: str) -> int:
+        """Return a number that no row of a table ever had."""
+        row = self.connection.execute("SELECT seq FROM sqlite_sequence WHERE name = ?", (table,)).fetchone()
+        return int(row[0]) + 1 if row else 1
 
-    def _insert_segments(self, segments: Sequence[TreesEntry]) -> None:
-        rows = [(entry.first, entry.count, entry.file, entry.sha256, entry.bytes) for entry in segments]
-        self.connection.executemany("INSERT INTO segments VALUES (?, ?, ?, ?, ?)", rows)
 
-    def drop_segments(self, entries: Sequence[TreesEntry]) -> None:
-        """Forget segments whose trees belong to no equation any more."""
-        if entries:
-            next_tree = str(self._find_next_tree())
-            with self._begin_transaction():
-                self.connection.executemany("DELETE FROM segments WHERE file = ?", [(e.file,) for e in entries])
-                self.connection.execute("INSERT OR REPLACE INTO state VALUES ('next tree', ?)", (next_tree,))
+def _describe_equation(equation: ParsedEquation, paper: int, first_section: int, first_equation: int) -> dict[str, Any]:
+    """Return the values of a row."""
+    return vars(equation) | {
+        "id": first_equation + equation.number,
+        "paper": paper,
+        "section": first_section + equation.section,
+        "whole": equation.whole if equation.whole >= 0 else None,
+    }
 
-    def set_converter(self, identity: ConverterIdentity) -> None:
-        """Say that one converter made all trees; takes effect when the writer closes."""
-        if self.manifest.converter != identity:
-            self.manifest = replace(self.manifest.unseal(), converter=identity)
 
-    def replace_prose(self, rows: Sequence[tuple[str | bytes, int]]) -> None:
-        """Store the same prose of sections in another form, given with their ids."""
-        if rows:
-            with self._begin_transaction():
-                self.connection.executemany("UPDATE sections SET latex = ? WHERE id = ?", rows)
+def _iter_trees(parsed: ParsedPaper, paper: int, first_equation: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a paper's trees."""
+    if parsed.forest is None or parsed.operators is None:
+        return
+    keys = np.array([first_equation + e.number for e in parsed.equations if e.tree >= 0], np.int64)
+    for trees, _ in iter_blocks(parsed.forest.offsets, _NODES_PER_BLOB):
+        chosen = np.arange(trees.start, trees.stop)
+        yield {
+            "first": int(keys[trees.start]),
+            "paper": paper,
+            "keys": (keys[trees] - keys[trees.start]).astype(KEY_DIFFERENCE).tobytes(),
+            "presentation": parsed.forest.select(chosen).to_bytes(),
+            "operators": parsed.operators.select(chosen).to_bytes(),
+        }
 
-    def release_free_pages(self) -> None:
-        """Make the file of the database smaller if much of it is not used."""
-        execute = self.connection.execute
-        (free,), (pages,) = execute("PRAGMA freelist_count").fetchone(), execute("PRAGMA page_count").fetchone()
-        if free > _MAX_FREE_FRACTION * pages:
-            self._unseal()
-            with database.translate_sqlite_errors(self.folder / DATABASE_NAME):
-                execute("PRAGMA cache_spill = ON")  # not all of it may fit in memory
-                execute(f"PRAGMA page_size = {database.PAGE_BYTES}")
-                execute("VACUUM")
 
-    def _compact(self) -> None:
-        """Merge small segments if there are many, and drop dead trees if they are most.
-
-        Trees keep their numbers: vectors are stored by them, and readers of the index ask for them.
-        """
-        entries = list_segments(self.connection)
-        segments = SegmentSet(self.folder / FOREST_FOLDER, entries, TREES_REMEDY)
-        drop_dead = self._has_mostly_dead_trees(entries)
-        compacted = segments.compact(self, drop_dead=drop_dead, max_segments=self.settings.max_segments)
-        if compacted != segments.entries:
-            next_tree = str(self._find_next_tree())
-            with self._begin_transaction():
-                self.connection.execute("DELETE FROM segments")
-                if drop_dead:  # the last segment may be among those that are dropped
-                    self.connection.execute("INSERT OR REPLACE INTO state VALUES ('next tree', ?)", (next_tree,))
-                self._insert_segments(compacted)
-
-    def _has_mostly_dead_trees(self, entries: Sequence[TreesEntry]) -> bool:
-        """Return whether most trees, and most of their nodes, belong to no equation any more."""
-        stored = sum(entry.count for entry in entries)
-        (live,) = self.connection.execute("SELECT count(tree) FROM equations").fetchone()
-        if stored - live <= self.settings.max_dead_fraction * stored:
-            return False
-        nodes = saved = 0
-        for entry in entries:
-            forest = open_forest(self.folder / FOREST_FOLDER / entry.file)
-            used = find_used_trees(self.connection, entry.first, entry.count) - entry.first
-            size = int(forest.offsets[-1])
-            nodes += size
-            saved += size - int(forest.sizes[used].sum()) - (len(forest) - len(used))  # a dead tree keeps one node
-        return saved > self.settings.max_dead_fraction * nodes
-
-    def fits(self, run: Sequence[TreesEntry]) -> bool:
-        """Return whether neighbouring segments may become one."""
-        follow = all(a.first + a.count == b.first for a, b in zip(run, run[1:], strict=False))
-        return follow and sum(entry.bytes for entry in run) <= self.settings.max_merged_bytes
-
-    def merge(self, run: Sequence[TreesEntry], drop_dead: bool) -> TreesEntry | None:
-        """Write one segment of several; with `drop_dead`, a single node takes the place of each dead tree."""
-        builder, live = ForestBuilder(), 0
-        for entry in run:
-            forest = from_bytes((self.folder / FOREST_FOLDER / entry.file).read_bytes())
-            if drop_dead:
-                used = find_used_trees(self.connection, entry.first, entry.count) - entry.first
-                live += len(used)
-                forest = _replace_dead_trees(forest, used)
-            builder.add_forest(forest)
-        return None if drop_dead and not live else self._write_segment(builder.build(), run[0].first)
-
-    def _delete_unused_files(self) -> None:
-        """Delete segments that no row refers to, left by a killed writer or merged, and temporary files."""
-        known = {HASH_CACHE_NAME, *(entry.file for entry in list_segments(self.connection))}
-        delete_unused_files(self.folder / FOREST_FOLDER, known, database.OWN_SEGMENTS)
-        delete_unused_files(self.folder, database.LIBRARY_NAMES, database.OWN_FILES)
+def _make_storage_error(folder: Path, error: OSError) -> StorageFailed:
+    return StorageFailed(f"{error.filename or folder}: {error.strerror or error}; what was committed is intact")
 
 
 def create_library(path: Path) -> None:
     """Create an empty library in a folder that is empty, or has what a killed process left that was creating one.
 
     Raises:
-        BadInput: the folder has other content, which is not touched.
-        CorruptData: it has a database but no manifest.
-        StorageFailed: it cannot be written.
+        BadInput: The folder has other content, which is not touched.
+        StorageFailed: It cannot be written.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
         _require_unused(path)
         with WriterLock(path):
-            if (path / MANIFEST_NAME).exists():
-                return  # another process was faster
-            _require_unused(path)
-            (path / FOREST_FOLDER).mkdir(exist_ok=True)
-            for name in (f"{DATABASE_NAME}-journal", DATABASE_NAME):
-                (path / name).unlink(missing_ok=True)
-            database.create_database(path / DATABASE_NAME)
-            sync_folder(path)  # the manifest must not be there before what it names
-            LibraryManifest(get_converter_identity()).seal(0, hash_file(path / DATABASE_NAME)).save(path)
-            sync_folder(path.parent)
-    except OSError as error:
-        raise StorageFailed(f"{path}: no library can be created there ({error.strerror or error})") from error
-
-
-def restore_forest_folder(path: Path) -> None:
-    """Make the folder of a library's trees if somebody has deleted it; raises `StorageFailed`."""
-    forest = path / FOREST_FOLDER
-    if not forest.is_dir():
-        try:
-            forest.mkdir()
-            sync_folder(path)
-        except OSError as error:
-            raise StorageFailed(f"{forest}: {error.strerror or error}") from error
+            # Another process may have been faster.
+            if not (path / DATABASE_NAME).exists():
+                delete_unused_files(path, LIBRARY_NAMES, OWN_FILES)
+                with write_atomically(path / DATABASE_NAME) as temporary:
+                    create_database(temporary, get_converter_identity())
+                sync_folder(path.parent)
+    except (OSError, sqlite3.OperationalError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StorageFailed(f"{path}: no library can be created there ({reason})") from error
 
 
 def _require_unused(path: Path) -> None:
-    """Raise an error unless a folder has nothing but what the killed creation of a library leaves."""
-    database.check_links(path)
-    expected = {LOCK_NAME, DATABASE_NAME, f"{DATABASE_NAME}-journal", FOREST_FOLDER}
-    _, foreign = find_unknown_files(path, expected, database.OWN_FILES)
-    folder, lock = path / FOREST_FOLDER, path / LOCK_NAME
-    if folder.exists() and not folder.is_dir():
-        foreign.append(FOREST_FOLDER)
-    elif folder.is_dir():
-        foreign += [f"{FOREST_FOLDER}/{name}" for name in os.listdir(folder)]
+    """Raise `BadInput` unless a folder has nothing but what the killed creation of a library leaves."""
+    check_links(path)
+    _, foreign = find_unknown_files(path, {LOCK_NAME}, OWN_FILES)
+    foreign = [name for name in foreign if name != DATABASE_NAME]
+    lock = path / LOCK_NAME
     if lock.exists() and not (lock.is_file() and re.fullmatch(rb"(process \d+ on .*)?\s*", lock.read_bytes()[:500])):
         foreign.append(LOCK_NAME)
-    if (path / DATABASE_NAME).exists() and not database.is_empty(path / DATABASE_NAME):
-        raise CorruptData(f"{path}: has {DATABASE_NAME} but no {MANIFEST_NAME}; it was not touched")
     if foreign:
         raise BadInput(f"{path}: the folder is not empty and not a library (it has {foreign[0]}); choose another one")
-
-
-def _replace_dead_trees(forest: Forest, used: npt.NDArray[np.int64]) -> Forest:
-    """Return a forest with a single node in the place of each tree that is not used."""
-    builder = ForestBuilder()
-    builder.add_forest(forest.select(used))
-    builder.add_batch(*_DEAD_TREE)
-    order = np.full(len(forest), len(used))
-    order[used] = np.arange(len(used))
-    return builder.build().select(order)
-
-
-def _make_insert(table: str, columns: Iterable[str]) -> str:
-    names = list(columns)
-    return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(f':{name}' for name in names)})"

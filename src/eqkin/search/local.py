@@ -432,7 +432,7 @@ class LocalBackend:
 
     def _open(self, signature: tuple[int, ...]) -> None:
         with self._connect() as library:
-            theirs, mine = library.manifest.converter, get_converter_identity()
+            theirs, mine = library.converter, get_converter_identity()
             if theirs != mine and self._view is None:
                 message = "%s: its equations were read by %s %s, queries are by %s; run `eqkin index`"
                 _LOG.warning(message, self.folder, theirs.name, theirs.version, mine.version)

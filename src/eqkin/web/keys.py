@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from eqkin.errors import BadInput
-from eqkin.library.database import MANIFEST_NAME
+from eqkin.library.database import DATABASE_NAME
 from eqkin.library.queries import count_equations, find_file_keys
 from eqkin.search.backend import Snapshot
 from eqkin.search.engine import SearchEngine
@@ -97,7 +97,7 @@ class PublicEngine:
         if not isinstance(snapshot, LocalSnapshot) or not len(snapshot):
             return 0, None
         _, papers = count_equations(snapshot.library)
-        changed = (snapshot.library.folder / MANIFEST_NAME).stat().st_mtime
+        changed = (snapshot.library.folder / DATABASE_NAME).stat().st_mtime
         return papers, date.fromtimestamp(changed)
 
     def show_id(self, name: str) -> str:
