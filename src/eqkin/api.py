@@ -93,7 +93,13 @@ class Library(LibraryFiles):
             names = [os.fspath(source) for source in sources]
             return ingest(writer, names, executor, metadata=metadata, fetch=fetch, progress=progress)
 
-    def upgrade(self, *, executor: Executor | None = None, progress: Callable[[int, int], None] | None = None) -> int:
+    def upgrade(
+        self,
+        *,
+        executor: Executor | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        check_trees: bool = False,
+    ) -> int:
         """Make the trees again that another converter made; nothing but the library is needed.
 
         Trees that another converter made, or that are damaged, are made again from the stored LaTeX. Formulas that came
@@ -102,6 +108,7 @@ class Library(LibraryFiles):
         Args:
             executor: runs the conversion; by default this process.
             progress: called with how many papers are done, and of how many.
+            check_trees: also read all trees, and make those again that are damaged.
 
         Returns:
             How many papers were converted again.
@@ -109,7 +116,7 @@ class Library(LibraryFiles):
         from eqkin.library.reconvert import reconvert_papers
 
         with self.open_writer() as writer:
-            return reconvert_papers(self, writer, executor or LocalExecutor(), progress)
+            return reconvert_papers(self, writer, executor or LocalExecutor(), progress, check_trees=check_trees)
 
     def iter_equations(self, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
         """Yield all equations as `eqkin export` writes them; `failed`: also those that did not convert."""

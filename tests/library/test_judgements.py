@@ -1,7 +1,6 @@
 """Judgements: kept by many writers, checked, exported."""
 
 import sqlite3
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -11,10 +10,10 @@ import pytest
 
 from eqkin.api import verify
 from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
-from eqkin.library.database import JUDGEMENTS_NAME, JUDGEMENTS_SEAL_NAME
-from eqkin.library.judgements import Judgement, LocalJudgements
+from eqkin.library.judgements import JUDGEMENTS_NAME, Judgement, LocalJudgements
 from eqkin.limits import LIMITS
 from tests.cancelling import CountingScope
+from tests.library.conftest import write_article
 from tests.limits import changed_limits
 
 ONE = Judgement(equation="paper#1", relevant=True, latex="x", words="some words", keywords=("a", "b"))
@@ -27,7 +26,7 @@ def write_some(folder, number):
 
 def test_reading_judgements_creates_no_file(tmp_path):
     kept = LocalJudgements(tmp_path)
-    assert (kept.list_all(), kept.export(), kept.find_problems()) == ([], [], [])
+    assert (kept.list_all(), kept.export()) == ([], [])
     assert not list(tmp_path.iterdir())
 
 
@@ -73,7 +72,7 @@ def test_judgements_are_deleted_by_number(tmp_path):
     first, second, *_ = judgements.list_numbered()
     assert judgements.delete([second, 99]) == 1
     assert [each.equation for each in judgements.list_all()] == ["paper#0", "paper#2", "paper#3"]
-    assert (judgements.delete(), judgements.list_all(), judgements.find_problems()) == (3, [], [])
+    assert (judgements.delete(), judgements.list_all()) == (3, [])
 
 
 def test_several_processes_add_judgements(tmp_path):
@@ -86,19 +85,18 @@ def test_several_processes_add_judgements(tmp_path):
     assert len(LocalJudgements(tmp_path).list_all()) == 15
 
 
-def test_waiting_writer_does_not_block_the_one_that_writes(tmp_path):
-    judgements = LocalJudgements(tmp_path)
-    judgements.add(ONE)
-    (tmp_path / JUDGEMENTS_SEAL_NAME).unlink()
-    with closing(sqlite3.connect(judgements.path, timeout=2, isolation_level=None)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        with ThreadPoolExecutor(1) as pool:
-            added = pool.submit(judgements.add, ONE)
-            time.sleep(0.3)  # by now it waits
-            other.execute("DELETE FROM judgements")
-            other.execute("COMMIT")
-            added.result()
-    assert len(judgements.list_all()) == 1
+def test_judgements_are_added_while_papers_are(library, papers):
+    """A writer of papers and one of judgements wait for each other; readers see both."""
+    judgements = LocalJudgements(library.folder)
+    with ThreadPoolExecutor(1) as pool:
+        added = pool.submit(lambda: [judgements.add(ONE) for _ in range(20)])
+        for number in range(10, 15):
+            library.add(write_article(papers, number))
+        assert len(added.result()) == 20
+    assert len(judgements.list_all()) == 20
+    assert (library.folder / "library.db") == judgements.path
+    verdict = verify(library.folder)
+    assert verdict.papers == 8 and not verdict.problems
 
 
 def test_empty_or_too_many_judgements_are_refused(tmp_path):
@@ -112,21 +110,24 @@ def test_empty_or_too_many_judgements_are_refused(tmp_path):
         few.add(ONE)
 
 
-def test_verify_covers_judgements(library):
+def test_judgements_do_not_change_the_generation(library):
+    before = library.read_generation()
     LocalJudgements(library.folder).add(ONE)
-    assert not verify(library.folder).problems
-    with closing(sqlite3.connect(library.folder / JUDGEMENTS_NAME)) as connection, connection:
+    assert library.read_generation() == before
+
+
+def test_changed_judgement_is_found(tmp_path):
+    LocalJudgements(tmp_path).add(ONE)
+    with closing(sqlite3.connect(tmp_path / JUDGEMENTS_NAME)) as connection, connection:
         connection.execute("UPDATE judgements SET relevant = 0")
-    assert any("does not match its hash" in problem for problem in verify(library.folder).problems)
-    (library.folder / JUDGEMENTS_SEAL_NAME).unlink()  # as in libraries of 0.1
-    assert any("do not match their hash" in problem for problem in verify(library.folder).problems)
+    with pytest.raises(CorruptData):
+        LocalJudgements(tmp_path).list_all()
 
 
 def test_file_that_is_not_a_database_is_named(tmp_path):
     (tmp_path / JUDGEMENTS_NAME).write_bytes(b"nonsense" * 1000)
     with pytest.raises(CorruptData, match=JUDGEMENTS_NAME):
         LocalJudgements(tmp_path).list_all()
-    assert LocalJudgements(tmp_path).find_problems()
 
 
 def test_add_raises_storage_failed_where_nothing_can_be_written(tmp_path):
@@ -137,7 +138,7 @@ def test_add_raises_storage_failed_where_nothing_can_be_written(tmp_path):
 def test_file_of_a_writer_killed_before_its_first_judgement_is_empty(tmp_path):
     (tmp_path / JUDGEMENTS_NAME).touch()
     judgements = LocalJudgements(tmp_path)
-    assert (judgements.list_all(), judgements.find_problems()) == ([], [])
+    assert judgements.list_all() == []
     assert [judgements.add(ONE)] == judgements.list_all()
 
 
@@ -149,17 +150,3 @@ def test_judgements_are_limited_in_length_and_total_size(tmp_path):
         for _ in range(10):
             small.add(replace(ONE, mathml="x" * 10_000))
     assert 0 < len(small.list_all()) < 10
-
-
-def test_failure_of_the_disk_is_our_error(tmp_path, monkeypatch):
-    kept = LocalJudgements(tmp_path)
-    kept.add(ONE)
-
-    def fail(*_):
-        raise OSError(30, "Read-only file system")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("eqkin.library.judgements.delete_unused_files", fail)
-        with pytest.raises(StorageFailed, match="Read-only file system"):
-            kept.add(ONE)
-    assert len(kept.list_all()) == 1

@@ -1,6 +1,5 @@
 """`Library.upgrade`: trees are made again from the stored LaTeX, for a new converter or after damage."""
 
-import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
@@ -9,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from eqkin.api import Library, verify
-from eqkin.errors import CorruptData, EqkinError
-from eqkin.library.database import LibraryManifest
-from eqkin.storage.files import format_checked_json, hash_file, parse_checked_json, write_file
+from eqkin.errors import CorruptData
+from eqkin.formulas.scripts import get_converter_identity
+from eqkin.library.database import INTACT_PAPER
+from eqkin.library.writer import LibraryWriter
 from tests.cli.running import eqkin
 from tests.library.conftest import write_article
 
@@ -37,11 +37,12 @@ def folder(tmp_path: Path, papers: Path) -> Path:
 
 def _pretend_old_converter(folder: Path) -> None:
     """Make all papers of a library look as if an older converter had read them."""
-    manifest = LibraryManifest.load(folder)
-    with closing(sqlite3.connect(folder / "library.db")) as connection, connection:
-        connection.execute("UPDATE papers SET digest = replace(digest, ?, '0.0.1')", (manifest.converter.version,))
-    old = replace(manifest.converter, version="0.0.1", sha256="0" * 64)
-    replace(manifest, converter=old, database=hash_file(folder / "library.db")).save(folder)
+    with LibraryWriter(folder) as writer:
+        current = get_converter_identity()
+        writer.connection.execute("UPDATE papers SET digest = replace(digest, ?, '0.0.1')", (current.version,))
+        text = INTACT_PAPER.removeprefix("require_checksum(").removesuffix(", p.checksum)")
+        writer.connection.execute(f"UPDATE papers AS p SET checksum = compute_checksum({text})")
+        writer.set_converter(replace(current, version="0.0.1", sha256="0" * 64))
 
 
 def test_new_converter_reads_the_stored_latex_without_the_sources(
@@ -79,7 +80,8 @@ def test_interrupted_upgrade_is_continued(folder: Path) -> None:
 
     with Library.open(folder) as library, pytest.raises(KeyboardInterrupt):
         library.upgrade(progress=stop)
-    assert LibraryManifest.load(folder).converter.version == "0.0.1"
+    with Library.open(folder) as library:
+        assert library.converter.version == "0.0.1"
     assert not verify(folder).problems
     with Library.open(folder) as library:
         assert library.upgrade() == 3
@@ -87,21 +89,23 @@ def test_interrupted_upgrade_is_continued(folder: Path) -> None:
     assert verify(folder).content == before
 
 
-@pytest.mark.parametrize("is_deleted", [False, True])
-def test_damaged_trees_are_made_again_from_the_latex(folder: Path, papers: Path, is_deleted: bool) -> None:
+def _damage_trees(folder: Path, where: str = "1") -> None:
+    with closing(sqlite3.connect(folder / "library.db")) as connection, connection:
+        connection.execute(f"UPDATE trees SET presentation = x'00', operators = x'00' WHERE {where}")
+
+
+def test_damaged_trees_are_made_again_from_the_latex(folder: Path, papers: Path) -> None:
     with Library.open(folder) as library:
         library.remove(str(papers / "page.html"))
         before = verify(folder).content
         hits = [hit.equation.id for hit in library.search(r"H \psi = E \psi", k=3).hits]
-        (path,) = (folder / "forest").glob("*.safetensors")
-    if is_deleted:
-        shutil.rmtree(folder / "forest")
-    else:
-        path.write_bytes(path.read_bytes()[:-3])
+    _damage_trees(folder)
+    assert len(verify(folder).problems) == 4
     with Library.open(folder) as library:
-        with pytest.raises(CorruptData, match="eqkin index"):
+        with pytest.raises(CorruptData, match="eqkin verify"):
             library.search(r"H \psi = E \psi", k=3)
-        assert library.upgrade() == 4
+        assert library.upgrade() == 0
+        assert library.upgrade(check_trees=True) == 4
         assert [hit.equation.id for hit in library.search(r"H \psi = E \psi", k=3).hits] == hits
         write_article(papers, 9)
         assert library.add(papers).papers == 2
@@ -112,31 +116,9 @@ def test_damaged_trees_are_made_again_from_the_latex(folder: Path, papers: Path,
 
 
 def test_damaged_tree_of_a_formula_without_latex_is_counted_as_failed(folder: Path) -> None:
-    (path,) = (folder / "forest").glob("*.safetensors")
-    path.write_bytes(b"")
+    _damage_trees(folder)
     with Library.open(folder) as library:
-        assert library.upgrade() == 5
-        row = library.connection.execute("SELECT status, reason, tree FROM equations WHERE environment = 'eqkinmathml'")
-        assert tuple(row.fetchone()) == ("failed", "damaged", None)
+        assert library.upgrade(check_trees=True) == 5
+        row = library.connection.execute("SELECT status, reason FROM equations WHERE environment = 'eqkinmathml'")
+        assert tuple(row.fetchone()) == ("failed", "damaged")
     assert not verify(folder).problems
-
-
-@pytest.mark.parametrize("name", ["manifest.json", "index/index.json"])
-def test_format_of_a_newer_eqkin_is_refused_with_advice(folder: Path, name: str) -> None:
-    key = "manifest" if name == "manifest.json" else "index"
-    data = parse_checked_json((folder / name).read_bytes(), key)
-    write_file(folder / name, format_checked_json(key, data | {"version": 99}))
-    if key == "index":
-        assert any("version 99" in problem for problem in verify(folder).problems)
-    else:
-        with pytest.raises(EqkinError, match="version 99, this eqkin reads .*; install a newer eqkin"):
-            Library.open(folder)
-
-
-def test_damaged_prose_is_found_by_readers_and_verify(folder: Path) -> None:
-    with closing(sqlite3.connect(folder / "library.db")) as connection, connection:
-        connection.execute("UPDATE sections SET latex = x'28b52ffd'")
-    replace(LibraryManifest.load(folder), database=hash_file(folder / "library.db")).save(folder)
-    with Library.open(folder) as library, pytest.raises(CorruptData, match="damaged"):
-        list(library.iter_equations())
-    assert verify(folder).problems

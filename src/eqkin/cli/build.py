@@ -244,23 +244,23 @@ def index(
         eqkin.Library.open(library) as opened,
         workers.open_executor() as executor,
     ):
-        reread = _reread_equations(opened, executor)
+        reread = _reread_equations(opened, executor, check_trees=rebuild)
         report = update_with_progress(opened, executor, rebuild=rebuild, model=model, device=device)
     sizes = get_index_sizes(library)
 
     def render() -> None:
         if reread:
-            typer.echo(f"{count_noun(reread, 'paper')} read again, since the converter has changed")
+            typer.echo(f"{count_noun(reread, 'paper')} read again")
         typer.echo(describe_update(report))
         typer.echo(f"on disk: {describe_sizes(sizes, report.vectors)}")
 
     emit(asdict(report) | {"bytes": sizes}, as_json, render)
 
 
-def _reread_equations(library: eqkin.Library, executor: Executor) -> int:
-    """Make trees again that another converter made; return of how many papers."""
+def _reread_equations(library: eqkin.Library, executor: Executor, *, check_trees: bool) -> int:
+    """Make trees again that another converter made or, if they are checked, that are damaged; count their papers."""
     with ProgressDisplay("reading again: {done:,} of {total:,} papers") as display:
-        return library.upgrade(executor=executor, progress=display.update)
+        return library.upgrade(executor=executor, progress=display.update, check_trees=check_trees)
 
 
 def update_with_progress(

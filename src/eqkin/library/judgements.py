@@ -15,7 +15,7 @@ from pathlib import Path
 
 import orjson
 
-from eqkin.errors import BadInput, CorruptData, EqkinError, LimitReached
+from eqkin.errors import BadInput, CorruptData, LimitReached
 from eqkin.library.database import (
     DATABASE_NAME,
     INTACT_JUDGEMENT,
@@ -157,14 +157,6 @@ class LocalJudgements:
             query.relevant = [name for name, relevant in grades[key].items() if relevant]
             query.irrelevant = [name for name, relevant in grades[key].items() if not relevant]
         return list(queries.values())
-
-    def find_problems(self) -> list[str]:
-        """Return what is damaged; nothing if there are no judgements."""
-        try:
-            self.list_all()
-        except EqkinError as error:
-            return [str(error)]
-        return []
 
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:

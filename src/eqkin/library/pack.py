@@ -25,7 +25,7 @@ _LEVEL = 6
 _CHUNK_BYTES = 1 << 20
 # What a tar says of one member; without a limit, `tarfile` would take a header of any size into memory.
 _MAX_HEADER_BYTES = 1_000_000
-_MEMBER_NAMES = re.compile(rf"{re.escape(DATABASE_NAME)}|{INDEX_FOLDER}(?:/(?!\.)[\w.-]+){{1,3}}")
+_MEMBER_NAMES = re.compile(rf"{re.escape(DATABASE_NAME)}|{INDEX_FOLDER}(?:/(?!\.\.?(?:/|$))[\w.-]+){{1,3}}")
 
 
 def pack_library(

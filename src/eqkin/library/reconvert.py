@@ -35,19 +35,22 @@ def reconvert_papers(
     writer: LibraryWriter,
     executor: Executor,
     progress: Callable[[int, int], None] | None = None,
+    *,
+    check_trees: bool = False,
 ) -> int:
-    """Convert the papers whose trees another converter made or that are damaged; return how many.
+    """Convert the papers whose trees another converter made; return how many.
 
     Args:
         library: The library.
         writer: Its writer.
         executor: Runs the conversion.
         progress: Called with how many papers are done, and of how many.
+        check_trees: Read all trees, and convert the papers whose trees are damaged too.
 
     Raises:
         LimitReached: A worker crashed; what was converted before is kept.
     """
-    chosen = _choose_papers(library)
+    chosen = _choose_papers(library, check_trees)
     tasks = (_load_task(library, number) for number in chosen)
     for done, parsed in enumerate(executor.map(convert_again, tasks, on_failure=_fail_task), 1):
         writer.add(parsed)
@@ -58,9 +61,11 @@ def reconvert_papers(
     return len(chosen)
 
 
-def _choose_papers(library: LibraryFiles) -> list[int]:
+def _choose_papers(library: LibraryFiles, check_trees: bool) -> list[int]:
     """Return the ids of the papers that must be converted."""
     mine, theirs = get_converter_identity(), library.converter
+    if mine == theirs and not check_trees:
+        return []
     # A paper that an interrupted run has converted has the version of this converter in its digest.
     done = "" if mine.version == theirs.version else mine.version
     chosen = []
@@ -68,7 +73,7 @@ def _choose_papers(library: LibraryFiles) -> list[int]:
     papers = library.connection.execute("SELECT id, digest FROM papers WHERE failure = '' ORDER BY id").fetchall()
     for number, digest in papers:
         is_old = mine != theirs and (not done or ".".join(digest.split(".")[1:-1]) != done)
-        if is_old or _has_damaged_trees(library, number):
+        if is_old or (check_trees and _has_damaged_trees(library, number)):
             chosen.append(number)
     return chosen
 

@@ -140,7 +140,7 @@ def _check_papers(library: LibraryFiles, report: VerificationReport, progress: C
             if compute_content_digest(paper) != content:
                 report.problems.append(f"paper {key}: its content does not match its digest")
         except EqkinError as error:
-            report.problems.append(f"paper {key}: {error}")
+            report.problems.append(f"paper {key}: {error}; `eqkin index --rebuild` makes its trees again")
         progress(report.papers)
     report.content = digest.hexdigest()
     if len(library.list_tree_keys()) != report.trees:
