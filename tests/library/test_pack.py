@@ -1,5 +1,6 @@
 """A library as one file: it comes back, and damage, bombs and foreign members leave nothing behind."""
 
+import hashlib
 import io
 import subprocess
 import sys
@@ -58,7 +59,11 @@ def write_tar(path: Path, *members: tarfile.TarInfo) -> Path:
     with tarfile.open(fileobj=buffer, mode="w|") as tar:
         for member in members:
             tar.addfile(member, io.BytesIO(bytes(member.size)))
-    path.write_bytes(zstandard.compress(buffer.getvalue()))
+    return write_packed(path, zstandard.compress(buffer.getvalue()))
+
+
+def write_packed(path: Path, content: bytes) -> Path:
+    path.write_bytes(content + hashlib.sha256(content).digest())
     return path
 
 
@@ -97,10 +102,7 @@ except EqkinError as error:
 def test_memory_stays_bounded_for_a_bomb(tmp_path: Path, kind: bytes) -> None:
     bomb = tarfile.TarInfo("bomb")
     bomb.type, bomb.size = kind, 1_000_000_000
-    with open(tmp_path / "x.eqkin", "wb") as file, zstandard.ZstdCompressor().stream_writer(file) as stream:
-        stream.write(bomb.tobuf())
-        for _ in range(200):
-            stream.write(bytes(1_000_000))
+    write_packed(tmp_path / "x.eqkin", zstandard.compress(bomb.tobuf() + bytes(200_000_000)))
     measured = subprocess.run(
         [sys.executable, "-c", MEASURED, tmp_path / "x.eqkin"], capture_output=True, text=True, check=True
     ).stdout
@@ -112,6 +114,6 @@ def test_memory_stays_bounded_for_a_bomb(tmp_path: Path, kind: bytes) -> None:
 def test_library_larger_than_the_disk_is_refused_before_it_is_written(tmp_path: Path) -> None:
     member = tarfile.TarInfo("library.db")
     member.size = 1 << 60
-    (tmp_path / "x.eqkin").write_bytes(zstandard.compress(member.tobuf(tarfile.GNU_FORMAT) + bytes(20_000)))
+    write_packed(tmp_path / "x.eqkin", zstandard.compress(member.tobuf(tarfile.GNU_FORMAT) + bytes(20_000)))
     with pytest.raises(StorageFailed, match="make room"):
         unpack_library(tmp_path / "x.eqkin", tmp_path / "out")

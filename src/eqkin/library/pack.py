@@ -1,7 +1,12 @@
-"""A library as one file that another machine can check and unpack: a compressed tar with a copy of its database."""
+"""A library as one file that another machine can check and unpack.
+
+The file is a zstd-compressed tar with a copy of the database and the files of the index, followed by its SHA-256. The
+hash is compared first, so that nothing is unpacked from a damaged or incomplete file.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -51,6 +56,9 @@ def pack_library(
             paths |= {f"{INDEX_FOLDER}/{name}": library.folder / INDEX_FOLDER / name for name in sorted(index_names)}
             with path.open("wb") as file:
                 _write_tar(file, paths, progress or (lambda done: None))
+            digest = _hash_content(path, path.stat().st_size)
+            with path.open("ab") as file:
+                file.write(digest)
         finally:
             copy.unlink(missing_ok=True)
 
@@ -63,7 +71,7 @@ def _copy_database(library: LibraryFiles, path: Path) -> None:
 
 
 def _write_tar(file: BinaryIO, paths: dict[str, Path], progress: Progress) -> None:
-    compressor = zstandard.ZstdCompressor(level=_LEVEL, threads=-1, write_checksum=True)
+    compressor = zstandard.ZstdCompressor(level=_LEVEL, threads=-1)
     done = 0
     with compressor.stream_writer(file, closefd=False) as stream, tarfile.open(fileobj=stream, mode="w|") as tar:
         for name, path in paths.items():
@@ -115,6 +123,7 @@ def unpack_library(source: Path, target: Path, progress: Progress | None = None)
 
 
 def _unpack_members(source: Path, folder: Path, progress: Progress) -> None:
+    _require_intact(source)
     room = shutil.disk_usage(folder).free
     done = 0
     with _open_tar(source) as (tar, stream):
@@ -134,6 +143,32 @@ def _unpack_members(source: Path, folder: Path, progress: Progress) -> None:
             done += member.size
             progress(done)
             stream.budget = _MAX_HEADER_BYTES
+
+
+def _require_intact(source: Path) -> None:
+    """Raise `CorruptData` unless a file ends with the hash of what is before."""
+    try:
+        size = source.stat().st_size - hashlib.sha256().digest_size
+        with source.open("rb") as file:
+            is_packed = size > 0 and file.read(len(zstandard.FRAME_HEADER)) == zstandard.FRAME_HEADER
+            file.seek(max(size, 0))
+            digest = file.read()
+    except FileNotFoundError as error:
+        raise BadInput(f"{source}: no such file") from error
+    if not is_packed:
+        raise BadInput(f"{source}: is not a packed library")
+    if _hash_content(source, size) != digest:
+        raise CorruptData(f"{source}: is damaged or incomplete; copy it again")
+
+
+def _hash_content(path: Path, size: int) -> bytes:
+    """Return the SHA-256 of the first bytes of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while size > 0 and (chunk := file.read(min(size, _CHUNK_BYTES))):
+            digest.update(chunk)
+            size -= len(chunk)
+    return digest.digest()
 
 
 class _BoundedStream:
@@ -158,15 +193,8 @@ def _open_tar(source: Path) -> Iterator[tuple[tarfile.TarFile, _BoundedStream]]:
             stream = _BoundedStream(unpacked, source)
             with tarfile.open(fileobj=stream, mode="r|") as tar:  # type: ignore[call-overload]
                 yield tar, stream
-            # The checksum of all bytes comes last.
-            while unpacked.read(_CHUNK_BYTES):
-                pass
-    except FileNotFoundError as error:
-        raise BadInput(f"{source}: no such file") from error
-    except tarfile.ReadError as error:
-        raise BadInput(f"{source}: is not a packed library, or is damaged ({error})") from error
     except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
-        raise CorruptData(f"{source}: is damaged ({error}); copy it again") from error
+        raise BadInput(f"{source}: is not a packed library ({error})") from error
 
 
 def _check_database(path: Path, source: Path) -> None:
