@@ -26,8 +26,8 @@ from eqkin.evaluation.formulas import Float32s, FormulaSet, normalize_rows
 from eqkin.evaluation.intervals import Score, bootstrap_mean
 from eqkin.evaluation.systems import NetworkSystem
 from eqkin.learning.data import Corpus
-from eqkin.learning.equalities import DEPTHS, PAIR_SIGNS, PairSet, compute_partner_ranks, finetune_model
-from eqkin.learning.finetuning import FinetuningConfig
+from eqkin.learning.equalities import DEPTHS, PAIR_SIGNS, PairSet, compute_partner_ranks
+from eqkin.learning.finetuning import FinetuningConfig, finetune_model
 from research.experiment import Experiment
 from research.published import EQUALITIES_ROWS
 from research.report import list_columns

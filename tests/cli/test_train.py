@@ -61,7 +61,6 @@ def test_train_prints_its_score_as_json(tmp_path: Path, corpus: Corpus, fast_nei
     report = json.loads(result.stdout)
     assert report["finished"] and report["step"] == 4
     assert report["ranking"]["low"] <= report["ranking"]["score"] <= report["ranking"]["high"]
-    assert (tmp_path / "run" / "curves.png").is_file()
     assert Path(report["model"], "model.json").is_file()
     assert (
         json.loads(Path(report["model"], "model.json").read_text())["recipe"]["name"] == "eqkin"
@@ -69,10 +68,7 @@ def test_train_prints_its_score_as_json(tmp_path: Path, corpus: Corpus, fast_nei
     assert "no words" not in result.stderr
 
 
-def test_train_warns_of_a_corpus_without_words(
-    tmp_path: Path, corpus: Corpus, fast_neighbours: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("eqkin.learning.curves.draw_training_curves", lambda *_: [])
+def test_train_warns_of_a_corpus_without_words(tmp_path: Path, corpus: Corpus, fast_neighbours: None) -> None:
     replace(corpus, words=None).save(tmp_path / "corpus.zst")
     for name, said in (("eqkin", True), ("paper", False)):
         arguments = ["train", str(tmp_path / "corpus.zst"), "--recipe", name, "-o", str(tmp_path / name), *TINY]

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.formulas import ForestBuilder, Vocabulary
+from eqkin.formulas import ForestBuilder
 from eqkin.formulas.mathml import parse_mathml, to_forest, to_node
 from eqkin.learning.equalities import (
     PAIR_SIGNS,
@@ -13,11 +12,8 @@ from eqkin.learning.equalities import (
     compute_mrr,
     compute_partner_ranks,
     find_pairs,
-    finetune_model,
     split_by_work,
 )
-from eqkin.learning.finetuning import FinetuningConfig
-from tests.encoder.models import random_model
 from tests.learning.pairs import corpus_of_equalities
 
 
@@ -213,19 +209,3 @@ def test_pair_split_rejects_too_few_works_and_unknown_sets():
         PairSet.split(corpus_of_equalities(works=2), "equalities")
     with pytest.raises(BadInput, match="unknown set of pairs 'sums'"):
         PairSet.split(corpus_of_equalities(), "sums")
-
-
-def test_finetune_model_improves_recall_and_can_be_loaded(tmp_path):
-    corpus = corpus_of_equalities()
-    random_model(vocabulary=Vocabulary.learn([corpus.forest])).save(tmp_path / "first")
-    settings = FinetuningConfig(batch=16, epochs=10, rates=(3e-3,))
-    done = finetune_model(corpus, tmp_path / "second", model=tmp_path / "first", settings=settings, device="cpu")
-    assert done.after["r10"] > done.before["r10"]
-    assert done.learned + done.checked + done.tested == 24 * 8
-    first, second = Encoder.load(tmp_path / "first"), Encoder.load(tmp_path / "second")
-    assert first.digest != second.digest
-    assert second.model.recipe["finetuned"]["batch"] == 16
-    lengths = np.linalg.norm(second.embed(corpus.forest), axis=1)
-    assert lengths.mean() == pytest.approx(1 - lengths.std(), abs=0.01)
-    with pytest.raises(BadInput, match="already holds a model"):
-        finetune_model(corpus, tmp_path / "second", device="cpu")

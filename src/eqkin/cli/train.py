@@ -60,7 +60,7 @@ def train(
 
     A part of the works is held out; the share of their triples that the network ranks correctly is reported during and
     after training, with its confidence interval. Everything is kept in the folder of the run: `model/` is what
-    `eqkin.Encoder.load` and `eqkin index --model` take, `metrics.jsonl` and `curves.png` show the progress. Stop it at
+    `eqkin.Encoder.load` and `eqkin index --model` take, `metrics.jsonl` shows the progress. Stop it at
     any time (Ctrl-C or SIGTERM): its state is saved, and `--resume` continues exactly where it stopped.
 
     Settings of `--set`: loss (kin, histogram, triplet), contexts (section,paper,citation), masking, renamed,
@@ -97,7 +97,7 @@ def train(
         outcome = train_network(
             loaded, chosen, output, device=device, fast=fast, resume=resume, on_progress=show, should_stop=stop
         )
-    _print_outcome(outcome, output, as_json, drawn=_draw_curves(output))
+    _print_outcome(outcome, output, as_json)
     if not outcome.finished:
         raise typer.Exit(128 + stop.signal)
 
@@ -178,19 +178,7 @@ def describe_progress(progress: TrainingProgress) -> str:
     return f"{losses}, {progress.triplets_per_second:,.0f} triplets/s{ranking}"
 
 
-def _draw_curves(folder: Path) -> bool:
-    from eqkin.learning.checkpoint import read_metrics
-    from eqkin.learning.curves import draw_training_curves
-
-    try:
-        draw_training_curves(read_metrics(folder), folder)
-    except BadInput as error:
-        warn(f"no curves were drawn: {error}")
-        return False
-    return True
-
-
-def _print_outcome(outcome: TrainingResult, folder: Path, as_json: bool, *, drawn: bool) -> None:
+def _print_outcome(outcome: TrainingResult, folder: Path, as_json: bool) -> None:
     score = outcome.ranking
     result: dict[str, Any] = {"finished": outcome.finished, "step": outcome.step}
     result |= {"model": str(outcome.model) if outcome.model else None, "ranking": None}
@@ -201,8 +189,7 @@ def _print_outcome(outcome: TrainingResult, folder: Path, as_json: bool, *, draw
     def render() -> None:
         if outcome.finished:
             typer.echo(f"held-out ranking {score}")
-            curves = f", the curves in {folder / 'curves.png'}" if drawn else ""
-            typer.echo(f"the network is in {outcome.model}{curves}")
+            typer.echo(f"the network is in {outcome.model}")
         else:
             command = f"`eqkin train --resume -o {folder}`"
             typer.echo(f"stopped at step {outcome.step:,}; {command} continues (name the same library or file)")
@@ -243,8 +230,7 @@ def finetune(
     require_torch()
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file, but the network needs a folder: choose another name")
-    from eqkin.learning.equalities import finetune_model
-    from eqkin.learning.finetuning import FinetuningConfig
+    from eqkin.learning.finetuning import FinetuningConfig, finetune_model
 
     with open_progress(as_json) as log:
         found = finetune_model(
@@ -258,4 +244,4 @@ def finetune(
             typer.echo(f"  R@{key[1:]:4} {before:.3f} before, {found.after[key]:.3f} after")
         typer.echo(f"the network is in {found.model}")
 
-    emit(asdict(found) | {"model": str(found.model), "choice": found.choice.to_dict()}, as_json, render)
+    emit(asdict(found) | {"model": str(found.model)}, as_json, render)

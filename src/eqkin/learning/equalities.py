@@ -15,18 +15,15 @@ All pairs of a work (a book, a repository) are in the same part of every split.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.encoder.encoder import Encoder
-from eqkin.encoder.model import DESCRIPTION_FILE, Model
 from eqkin.errors import BadInput
 from eqkin.formulas import Forest, ForestBuilder
 from eqkin.formulas.mathml import Node, list_nodes, to_forest, to_mathml, to_node
@@ -34,7 +31,7 @@ from eqkin.formulas.normal import ROW_TAGS
 from eqkin.learning.data import Corpus
 
 if TYPE_CHECKING:
-    from eqkin.learning.finetuning import FinetuningChoice, FinetuningConfig
+    pass
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -296,97 +293,3 @@ def compute_partner_ranks(vectors: Floats) -> Integers:
 def compute_mrr(vectors: Floats) -> float:
     """Compute the mean reciprocal rank of all partners."""
     return float(np.mean(1 / (compute_partner_ranks(vectors) + 1)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinetuningResult:
-    """The finetuned model and its recall on test pairs, by cosine."""
-
-    model: Path
-    # Numbers of pairs.
-    learned: int
-    checked: int
-    tested: int
-    # Recall at 1, 10 and 100: "r1", "r10", "r100".
-    before: dict[str, float]
-    after: dict[str, float]
-    choice: FinetuningChoice
-
-
-def finetune_model(
-    corpus: Corpus,
-    out: Path,
-    *,
-    model: Path | str | None = None,
-    pairs: str = "relations",
-    held_out: float = 0.2,
-    settings: FinetuningConfig | None = None,
-    device: str = "auto",
-    log: Callable[[str], None] = lambda message: None,
-) -> FinetuningResult:
-    """Finetune a model to find the other side of equalities, and write it to a folder that `Encoder.load` takes.
-
-    Args:
-        corpus: Source of the pairs.
-        out: The folder to write to.
-        model: The folder of the model to start from, or the name of a bundled one.
-        pairs: "equalities", "inequalities", or "relations" for both and similar signs.
-        held_out: Share of test pairs, split by work.
-        settings: Batch size, epochs and learning rates.
-        device: "cpu", "cuda", or "auto" for a GPU if there is one.
-        log: Receives progress, one line at a time.
-
-    Raises:
-        BadInput: The folder already holds a model, there is no model to start from, or there are too few pairs.
-        StorageFailed: The disk refused.
-    """
-    from eqkin.learning.config import choose_device
-    from eqkin.learning.finetuning import FinetuningConfig, GraphTower, finetune
-
-    if (out / DESCRIPTION_FILE).exists():
-        raise BadInput(f"{out} already holds a model: choose another folder")
-    if not 0 < held_out < 1:
-        raise BadInput(f"the held-out share must be between 0 and 1, such as 0.2, got {held_out}")
-    first = Encoder.load(model).model
-    settings = settings or FinetuningConfig()
-    chosen_device = choose_device(device)
-    chosen = PairSet.split(corpus, pairs, held_out)
-    learned, checked, tested = (chosen.get_sides(part) for part in (chosen.train, chosen.validation, chosen.test))
-    log(f"{len(learned):,} training pairs, {len(checked):,} validation pairs, {len(tested):,} test pairs")
-
-    tower = GraphTower(chosen.pairs.forest, first, chosen_device)
-
-    def compute_recall(vectors: Floats) -> dict[str, float]:
-        ranks = compute_partner_ranks(vectors)
-        return {f"r{k}": float(np.mean(ranks < k)) for k in DEPTHS}
-
-    before = compute_recall(tower.compute_vectors(tested.T.ravel()))
-    choice = finetune(tower, learned, checked, compute_mrr, settings, log)
-    after = compute_recall(tower.compute_vectors(tested.T.ravel()))
-    facts: dict[str, Any] = {
-        "model": first.digest, "corpus": corpus.digest, "pairs": pairs, "learned": len(learned),
-        "checked": len(checked), "tested": len(tested), "choice": choice.to_dict(), "before": before, "after": after,
-    }  # fmt: skip
-    weights = {
-        name.removeprefix("network."): np.asarray(tensor.float().cpu().numpy(), np.float32)
-        for name, tensor in tower.state_dict().items()
-    }
-
-    def make_model(mean: float, deviation: float) -> Model:
-        norm = {
-            "soft_norm.mean": np.asarray(mean, np.float32),
-            "soft_norm.deviation": np.asarray(deviation, np.float32),
-        }
-        recipe = first.recipe | {"finetuned": settings.to_dict()}
-        return Model(
-            first.architecture, first.vocabulary, weights | norm, recipe, first.training | {"finetuned": facts}
-        )
-
-    # Finetuning does not control the lengths of vectors: the soft norm is fitted to those of some equations.
-    sample = corpus.forest.select(np.arange(0, len(corpus), max(1, len(corpus) // _NORM_SAMPLE)))
-    lengths = np.linalg.norm(Encoder(make_model(1, 0)).embed(sample), axis=1)
-    make_model(float(lengths.mean()), float(lengths.std())).save(out)
-    return FinetuningResult(
-        model=out, learned=len(learned), checked=len(checked), tested=len(tested), before=before, after=after,
-        choice=choice,
-    )  # fmt: skip
