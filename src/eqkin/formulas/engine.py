@@ -103,16 +103,6 @@ class FormulaContext:
     definitions: Sequence[Macro] = ()
     formulas: Sequence[str] = ()
 
-    def to_json(self, max_chars: int) -> dict[str, object]:
-        """Return it for the scripts, without the formulas that exceed a number of characters together."""
-        lengths = accumulate(np.array([len(formula) for formula in self.formulas], np.int64))
-        known = int(np.searchsorted(lengths, max_chars, "right")) - 1
-        return {
-            "packages": ["latex", *(name for name in self.packages if name in load_preludes())],
-            "definitions": list(self.definitions),
-            "formulas": self.formulas[:known],
-        }
-
 
 NO_CONTEXT = FormulaContext()
 
@@ -174,6 +164,7 @@ class FormulaEngine:
         self._engine: MiniRacer | None = None
         self._finish: Callable[[], object] = lambda: None
         self._document: FormulaContext | None = None
+        self._has_read = False
 
     def read(
         self,
@@ -197,7 +188,7 @@ class FormulaEngine:
         texts = self._trim_formulas(formulas)
         settings = {"displayMode": display, "wantsOperators": operators, "canonical": True}
         done = 0
-        # Formulas up to here are tried one by one: one of them stopped the engine.
+        # Formulas up to here are read one by one: one of them stopped the engine.
         alone = 0
         while done < len(texts):
             check_cancelled()
@@ -205,18 +196,31 @@ class FormulaEngine:
                 collected.add_failures(len(texts) - done, "time for the paper")
                 break
             batch = texts[done : done + (self.limits.batch_formulas if done >= alone else 1)]
-            is_fresh = self._engine is None
+            payload: dict[str, object] = {"formulas": batch, **settings}
+            is_opened = self._document is document
+            is_fresh = not self._has_read
             try:
-                self._open(document)
-                answer = self._call("read", _to_json({"formulas": batch, **settings}), self._reading_seconds)
+                if is_opened:
+                    answer = self._call("read", payload, self._reading_seconds)
+                else:
+                    # One call to open the document and to read its first formulas.
+                    payload["document"] = self._describe_document(document)
+                    answer = self._call("read", payload, self._reading_seconds + self.limits.document_seconds)
+                    self._document = document
+                self._has_read = True
                 done += collected.add_answer(answer)
             except LIMIT_ERRORS as error:
                 is_slow = isinstance(error, JSTimeoutException)
-                if len(batch) == 1 and (is_fresh or is_slow):
+                if not is_opened:
+                    # The document itself may be the cause.
+                    self._open(document)
+                    alone = done + len(batch)
+                elif len(batch) == 1 and (is_fresh or is_slow):
                     collected.add_failures(1, "time" if is_slow else "memory")
                     done += 1
                 else:
                     # Another formula of the batch, or what earlier ones left in memory, may be the cause.
+                    self._open(document)
                     alone = done + len(batch)
         return collected.build()
 
@@ -236,8 +240,12 @@ class FormulaEngine:
             end = max(first + 1, room)
             batch = forest if end - first == len(forest) else forest.select(np.arange(first, end))
             try:
-                payload = {"trees": encode_forest(batch), "wantsOperators": True, "canonical": canonical}
-                answer = self._call("read", _to_json(payload), self.limits.parse_seconds)
+                payload: dict[str, object] = {
+                    "trees": encode_forest(batch),
+                    "wantsOperators": True,
+                    "canonical": canonical,
+                }
+                answer = self._call("read", payload, self.limits.parse_seconds)
                 yield _decode_operators(answer["operators"])
             except LIMIT_ERRORS:
                 if len(batch) == 1:
@@ -259,8 +267,12 @@ class FormulaEngine:
         Raises:
             LIMIT_ERRORS: It takes too much time or memory.
         """
-        payload = {"pattern": encode_operators(pattern), "operators": encode_operators(operators), "limit": max_steps}
-        return np.array(self._call("match", _to_json(payload), self.limits.parse_seconds), np.uint8)
+        payload: dict[str, object] = {
+            "pattern": encode_operators(pattern),
+            "operators": encode_operators(operators),
+            "limit": max_steps,
+        }
+        return np.array(self._call("match", payload, self.limits.parse_seconds), np.uint8)
 
     def explain(
         self,
@@ -283,13 +295,14 @@ class FormulaEngine:
         payload: dict[str, object] = {"query": encode_forest(query), "hits": encode_forest(hits), "forms": forms}
         if operators is not None:
             payload["operators"] = {"query": encode_operators(operators[0]), "hits": encode_operators(operators[1])}
-        answer: list[dict[str, Any]] = self._call("explain", _to_json(payload), self.limits.parse_seconds)
+        answer: list[dict[str, Any]] = self._call("explain", payload, self.limits.parse_seconds)
         return answer
 
     def close(self) -> None:
         """Release the engine and its memory."""
         self._engine = None
         self._document = None
+        self._has_read = False
         self._finish()
 
     @property
@@ -302,32 +315,34 @@ class FormulaEngine:
         return [formula[: self.limits.latex_chars + 1].replace("\0", "") for formula in formulas]
 
     def _open(self, document: FormulaContext) -> None:
-        """Open a document unless it is open."""
-        if self._document is document:
-            return
-        described = document.to_json(self.limits.document_chars)
-        described["formulas"] = self._trim_formulas(document.formulas[: len(described["formulas"])])  # type: ignore[arg-type]
-        try:
-            self._open_described(described)
-        except LIMIT_ERRORS:
-            if document is NO_CONTEXT:
-                raise
-            # Its formulas are read as far as that is possible without it.
-            self._open_described(NO_CONTEXT.to_json(0))
+        """Open a document in a new engine; if that fails, its formulas are read as far as possible without it."""
+        seconds = self._reading_seconds + self.limits.document_seconds
+        self.close()
+        with suppress(*LIMIT_ERRORS):
+            self._call("read", {"document": self._describe_document(document), "formulas": []}, seconds)
+        if self._engine is None:
+            self._call("read", {"document": self._describe_document(NO_CONTEXT), "formulas": []}, seconds)
         self._document = document
 
-    def _open_described(self, document: dict[str, object]) -> None:
-        payload = {"document": document, "formulas": [], "displayMode": True}
-        self._call("read", _to_json(payload), self._reading_seconds + self.limits.document_seconds)
+    def _describe_document(self, document: FormulaContext) -> dict[str, object]:
+        """Return a document for the scripts; what exceeds the limit of its formulas together is left out."""
+        formulas = self._trim_formulas(document.formulas)
+        lengths = accumulate(np.array([len(formula) for formula in formulas], np.int64))
+        known = int(np.searchsorted(lengths, self.limits.document_chars, "right")) - 1
+        return {
+            "packages": ["latex", *(name for name in document.packages if name in load_preludes())],
+            "definitions": list(document.definitions),
+            "formulas": formulas[:known],
+        }
 
-    def _call(self, function: str, payload: str, seconds: float) -> Any:
-        """Call a function of the scripts with JSON; a call that reaches a limit raises one of `LIMIT_ERRORS`."""
+    def _call(self, function: str, payload: dict[str, object], seconds: float) -> Any:
+        """Call a function of the scripts; a call that reaches a limit raises one of `LIMIT_ERRORS`."""
         try:
             if self._engine is None:
                 self._start()
             assert self._engine is not None
             # One evaluation is one round trip to the engine's thread; calling a function object would be three.
-            answer = evaluate(self._engine, f"{function}({_to_json(payload)})", seconds)
+            answer = evaluate(self._engine, f"{function}({_to_json(_to_json(payload))})", seconds)
             return orjson.loads(str(answer))
         except BaseException:
             # An engine that was stopped, interrupted or out of memory cannot be trusted further.
