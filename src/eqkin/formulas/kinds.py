@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eqkin.formulas.hashing import hash_string
 
-TERM_FAMILIES = ("label", "path", "path2", "apath2", "sibling", "run2", "run3", "renamed2", "renamed3")
+TERM_FAMILIES = ("label", "sibling")
 FAMILY_BITS = 5  # of the number of a family, those of operator trees and outlines included
 ROW_HASH, SIGN_HASH = map(hash_string, ("mrow", "mo"))
 

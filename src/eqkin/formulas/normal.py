@@ -133,6 +133,13 @@ class NormalNodes:
     slot: Codes  # (nodes,) hash of the parent's tag and, except in rows and tables, of the position
     name: Codes  # (nodes,) hash of text and variant
 
+    def list_neighbours(self) -> tuple[Places, Places]:
+        """Return the nodes that have a next sibling, and these siblings."""
+        # In depth-first order the next sibling, if there is one, follows the subtree.
+        end = np.arange(len(self.parent)) + self.size
+        has_next = (np.append(self.parent, -1)[end] == self.parent) & (self.parent >= 0)
+        return np.flatnonzero(has_next), end[has_next]
+
 
 @lru_cache(1_000)
 def _describe_tag(tag: str) -> tuple[int, int]:
