@@ -25,7 +25,6 @@ from eqkin.evaluation.formulas import Float32s, FormulaSet, normalize_rows
 from eqkin.evaluation.intervals import Score
 from eqkin.evaluation.labelled import score_labels
 from eqkin.evaluation.measures import MIN_RELEVANT_GRADE
-from eqkin.formulas import ForestBuilder
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.idf import DocumentFrequencies
 from eqkin.formulas.operators import OperatorForest
@@ -165,12 +164,10 @@ def make_weights_table(sets: Sequence[ComparedSet], log: Callable[[str], None] =
 
 def count_frequencies(library: Path) -> DocumentFrequencies:
     """Count the terms of every third tree of a library, as for the bundled table."""
-    builder, operators = ForestBuilder(), []
+    operators = []
     with LibraryFiles.open(library) as files:
         for trees, forest, _ in files.iter_trees(files.list_tree_keys()):
             counted = np.flatnonzero(trees % COUNTED_SHARE == 0)
             for start in range(0, len(counted), _TREES_PER_BLOCK):
-                block = forest.select(counted[start : start + _TREES_PER_BLOCK])
-                builder.add_forest(block)
-                operators.append(parse_operators(block))
-    return DocumentFrequencies.from_forest(builder.build(), OperatorForest.concatenate(operators))
+                operators.append(parse_operators(forest.select(counted[start : start + _TREES_PER_BLOCK])))
+    return DocumentFrequencies.count(OperatorForest.concatenate(operators))

@@ -8,7 +8,6 @@ import pytest
 
 from eqkin.formulas.conversion import convert_formulas
 from eqkin.formulas.engine import parse_operators
-from eqkin.formulas.operator_terms import extract_structure_terms
 from eqkin.formulas.terms import extract_terms
 
 GOLDEN = [line.split("\t") for line in Path(__file__).with_name("golden_hashes.tsv").read_text("utf-8").splitlines()]
@@ -26,11 +25,6 @@ def digest(*arrays):
 
 
 def test_hashes_of_terms_never_change(forest):
-    terms = [extract_terms(forest.select([tree])) for tree in range(len(forest))]
-    assert [digest(t.code, t.family, t.count) for t in terms] == [expected for expected, *_ in GOLDEN]
-
-
-def test_hashes_of_structure_terms_never_change(forest):
     operators = parse_operators(forest)
-    terms = [extract_structure_terms(operators.select([tree])) for tree in range(len(forest))]
-    assert [digest(t.code, t.family, t.count) for t in terms] == [expected for _, expected, _ in GOLDEN]
+    terms = [extract_terms(operators.select([tree])) for tree in range(len(forest))]
+    assert [digest(t.code, t.family, t.count) for t in terms] == [expected for expected, _ in GOLDEN]

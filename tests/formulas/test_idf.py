@@ -4,37 +4,40 @@ import numpy as np
 import pytest
 
 from eqkin.errors import CorruptData
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.idf import RARE_TERM_COUNT, DocumentFrequencies, load_bundled_frequencies
-from eqkin.formulas.terms import extract_terms
+from eqkin.formulas.terms import TERM_FAMILIES, extract_terms
 from tests.formulas.strategies import build
 
 X, Y, PLUS = ("mi", "", "x", []), ("mi", "", "y", []), ("mo", "", "+", [])
 FOREST = [("mrow", "", "", [X, PLUS, Y]), ("mrow", "", "", [X, PLUS, X]), X, Y, X, ("mrow", "", "", [Y, Y, Y])]
 
 
-def _codes(*trees):
-    return extract_terms(build(trees)).code
+def _parse(*trees):
+    return parse_operators(build(trees))
+
+
+def _code(tree):
+    """Return the code of the path that is only a leaf."""
+    terms = extract_terms(_parse(tree))
+    return terms.code[terms.family == TERM_FAMILIES.index("path")][:1]
 
 
 def _count(frequencies, code):
-    return dict(zip(frequencies.codes.tolist(), frequencies.counts.tolist(), strict=True)).get(int(code), 0)
+    return dict(zip(frequencies.codes.tolist(), frequencies.counts.tolist(), strict=True)).get(int(code[0]), 0)
 
 
 def test_document_frequency_counts_each_formula_once():
-    frequencies = DocumentFrequencies.from_forest(build(FOREST), kept=1)
-    (x,), (y,) = _codes(X), _codes(Y)
+    frequencies = DocumentFrequencies.count(_parse(*FOREST), kept=1)
     assert frequencies.formulas == 6
     assert (np.diff(frequencies.codes.astype(np.int64)) > 0).all()
-    assert (_count(frequencies, x), _count(frequencies, y)) == (4, 3)
-    (plus,) = _codes(PLUS)
-    assert _count(frequencies, plus) == 2
+    assert (_count(frequencies, _code(X)), _count(frequencies, _code(Y))) == (4, 3)
 
 
 def test_rare_terms_are_left_out_of_the_table():
-    frequencies = DocumentFrequencies.from_forest(build(FOREST), kept=3)
-    (x,), (plus,) = _codes(X), _codes(PLUS)
-    assert (_count(frequencies, x), _count(frequencies, plus)) == (4, 0)
-    worth = frequencies.compute_idf(np.array([x, plus, 12345], np.uint32))
+    frequencies = DocumentFrequencies.count(_parse(*FOREST), kept=4)
+    assert (_count(frequencies, _code(X)), _count(frequencies, _code(Y))) == (4, 0)
+    worth = frequencies.compute_idf(np.array([*_code(X), *_code(Y), 12345], np.uint32))
     assert worth[0] == pytest.approx(np.log(7 / 5) + 0.1)
     assert worth[1] == worth[2] == pytest.approx(np.log(7 / (1 + RARE_TERM_COUNT)) + 0.1)
     assert worth.dtype == np.float32
@@ -59,14 +62,14 @@ def test_idf_finds_terms_in_any_bucket():
 
 
 def test_empty_table_treats_all_terms_as_rare():
-    nothing = DocumentFrequencies.from_forest(build([]))
+    nothing = DocumentFrequencies.count(_parse())
     assert nothing.formulas == 0
     assert np.isfinite(nothing.compute_idf(np.array([1, 2], np.uint32))).all()
     assert load_bundled_frequencies().compute_idf(np.zeros(0, np.uint32)).shape == (0,)
 
 
 def test_frequencies_round_trip_through_a_file(tmp_path):
-    written = DocumentFrequencies.from_forest(build(FOREST), kept=1)
+    written = DocumentFrequencies.count(_parse(*FOREST), kept=1)
     written.save(tmp_path / "f.safetensors")
     read = DocumentFrequencies.load(tmp_path / "f.safetensors")
     assert read.formulas == 6
@@ -87,5 +90,5 @@ def test_bundled_idf_of_common_terms_is_small():
     assert frequencies.formulas > 100_000
     assert (np.diff(frequencies.codes.astype(np.int64)) > 0).all()
     assert frequencies.counts.max() <= frequencies.formulas
-    equals, box = frequencies.compute_idf(np.concatenate((_codes(("mo", "", "=", [])), _codes(("mo", "", "□", [])))))
-    assert 0 < equals < 1 < 4 < box
+    common, rare = frequencies.compute_idf(np.concatenate((_code(X), _code(("mi", "", "ж", [])))))
+    assert 0 < common < 2 < 4 < rare

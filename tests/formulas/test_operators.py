@@ -12,8 +12,8 @@ from eqkin.formulas.conversion import convert_formulas
 from eqkin.formulas.engine import FormulaEngine, evaluate
 from eqkin.formulas.kernels import find_parents
 from eqkin.formulas.mathml import parse_mathml, to_forest
-from eqkin.formulas.operator_terms import OUTLINE_FAMILIES, extract_structure_terms
 from eqkin.formulas.operators import FORM_KINDS, UNORDERED, OperatorForest
+from eqkin.formulas.terms import TERM_FAMILIES, extract_terms
 from eqkin.latex.typed import clean_typed_formula
 from tests.formulas.strategies import build
 from tests.limits import changed_limits
@@ -290,12 +290,12 @@ def test_arrays_describe_the_tree(parser, converter):
 def extract_term_sets(parser, converter, *formulas):
     """Return, for each formula, the set of its terms by family."""
     forest = parser.parse(convert_formulas(converter, list(formulas)).forest)
-    terms = extract_structure_terms(forest)
+    terms = extract_terms(forest)
     sets = []
     for tree in range(len(forest)):
         mine = slice(terms.offsets[tree], terms.offsets[tree + 1])
         family, code = terms.family[mine], terms.code[mine]
-        sets.append({name: set(code[family == at].tolist()) for at, name in enumerate(OUTLINE_FAMILIES)})
+        sets.append({name: set(code[family == at].tolist()) for at, name in enumerate(TERM_FAMILIES)})
     return sets
 
 
@@ -403,7 +403,7 @@ def test_statements_that_follow_from_a_chain_are_found(parser, converter):
 
 
 def test_empty_forest_has_no_terms(parser):
-    assert len(extract_structure_terms(parser.parse(build([]))).code) == 0
+    assert len(extract_terms(parser.parse(build([]))).code) == 0
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import pytest
 
 from eqkin.formulas.conversion import convert_formulas
 from eqkin.formulas.engine import parse_operators
-from eqkin.formulas.operator_terms import extract_structure_terms
+from eqkin.formulas.terms import extract_terms
 from tests.formulas.outlines import build_outlines
 
 
@@ -65,7 +65,7 @@ def test_outline_keeps_what_formulas_say(parse):
 )
 def test_notations_of_a_law_share_more_of_their_outlines(parse, one, other):
     forest = parse(one, other)
-    assert share(extract_structure_terms(forest)) > 0.6
+    assert share(extract_terms(forest)) > 0.6
 
 
 def test_outlines_of_several_trees_are_those_of_each(parse):
@@ -77,17 +77,17 @@ def test_outlines_of_several_trees_are_those_of_each(parse):
         r"\begin{matrix} a & b \end{matrix}",
     ]
     forest = parse(*latex)
-    outlines, terms = build_outlines(forest), extract_structure_terms(forest)
+    outlines, terms = build_outlines(forest), extract_terms(forest)
     assert len(outlines) == len(terms) == len(latex)
     assert outlines.offsets[-1] == len(outlines.label) <= len(forest.label)
     for tree in range(len(latex)):
         alone = forest.select([tree])
         assert describe(outlines, tree) == describe(build_outlines(alone), 0)
         part = slice(terms.offsets[tree], terms.offsets[tree + 1])
-        assert np.array_equal(terms.code[part], extract_structure_terms(alone).code)
+        assert np.array_equal(terms.code[part], extract_terms(alone).code)
         assert (np.diff(terms.code[part].astype(np.int64)) > 0).all()
 
 
 def test_no_trees_have_no_outlines(parse):
     nothing = parse("x").select([])
-    assert len(build_outlines(nothing)) == len(extract_structure_terms(nothing)) == 0
+    assert len(build_outlines(nothing)) == len(extract_terms(nothing)) == 0

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eqkin.formulas.operator_terms import extract_structure_terms
 from eqkin.formulas.operators import FORM_KINDS, OperatorForest
 from eqkin.formulas.stored_operators import StoredOperators, pack_operators
+from eqkin.formulas.terms import extract_terms
 
 LABELS = ["+", "list", *(f"v:{number}" for number in range(10_000))]
 
@@ -79,7 +79,7 @@ def test_random_bytes_never_crash_the_reader() -> None:
             forest = damaged.read()
         except ValueError:
             continue
-        assert damaged.is_valid() and extract_structure_terms(forest).offsets[-1] > 0
+        assert damaged.is_valid() and extract_terms(forest).offsets[-1] > 0
 
 
 def test_shape_that_ends_more_operators_than_are_open_is_damaged() -> None:
@@ -103,4 +103,4 @@ def test_what_is_no_tree_has_no_terms() -> None:
             wrong = column.copy()
             wrong[2] = value
             with pytest.raises(ValueError, match="trees"):
-                extract_structure_terms(replace(forest, **{name: wrong}))
+                extract_terms(replace(forest, **{name: wrong}))

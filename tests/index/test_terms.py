@@ -16,8 +16,8 @@ from eqkin.formulas import ForestBuilder
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.forest import from_bytes, to_bytes
 from eqkin.formulas.mathml import parse_mathml, to_forest
-from eqkin.formulas.operator_terms import COMPARED_FAMILIES
 from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.terms import COMPARED_FAMILIES
 from eqkin.index.embedding import TreeTask
 from eqkin.index.manifest import INDEX_MANIFEST_NAME, IndexManifest, IndexSettings, TermsEntry
 from eqkin.index.reader import VectorIndex

@@ -7,8 +7,8 @@ import pytest
 
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.idf import decode_norms, encode_norms
-from eqkin.formulas.operator_terms import extract_structure_terms
 from eqkin.formulas.operators import FORM_KINDS, share_form
+from eqkin.formulas.terms import extract_terms
 from eqkin.search.features import (
     WEIGHTS,
     QueryTerms,
@@ -83,7 +83,7 @@ def test_weights_choose_between_similarities(parse):
 @pytest.mark.parametrize("query", [QUERY, LARGER, OTHER, "x", r"\frac{du(x)}{dt} = -u_{xx}"])
 def test_overlaps_sum_products_of_weights_of_common_terms(parse, query):
     operators, asked = parse(*FORMULAS, query, r"\quad"), QueryTerms.extract(parse(query))
-    terms = extract_structure_terms(operators)
+    terms = extract_terms(operators)
     weights = dict(zip(asked.codes.tolist(), asked.weights.tolist(), strict=True))
     expected = np.zeros((2, len(operators)))
     for tree, code, family, count in zip(terms.tree, terms.code, terms.family, terms.count, strict=True):

@@ -22,10 +22,8 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
-from eqkin.formulas.forest import Forest
-from eqkin.formulas.operator_terms import COMPARED_FAMILIES, extract_structure_terms
 from eqkin.formulas.operators import OperatorForest
-from eqkin.formulas.terms import Terms, extract_terms
+from eqkin.formulas.terms import COMPARED_FAMILIES, Terms, extract_terms
 from eqkin.storage.files import write_file
 
 BUNDLED_FREQUENCIES = Path(__file__).parent / "frequencies.safetensors"
@@ -52,16 +50,11 @@ class DocumentFrequencies:
     counts: npt.NDArray[np.uint32]  # number of formulas with each term
 
     @classmethod
-    def from_forest(
-        cls, forest: Forest, operators: OperatorForest | None = None, kept: int = _MIN_FORMULAS
-    ) -> DocumentFrequencies:
-        """Count the terms of a forest, and of its operator trees; terms of fewer than `kept` trees are left out."""
-        terms = [extract_terms(forest).code]
-        if operators is not None:
-            terms.append(extract_structure_terms(operators).code)
-        codes, counts = np.unique(np.concatenate(terms), return_counts=True)
+    def count(cls, operators: OperatorForest, kept: int = _MIN_FORMULAS) -> DocumentFrequencies:
+        """Count the terms of operator trees; terms of fewer than `kept` trees are left out."""
+        codes, counts = np.unique(extract_terms(operators).code, return_counts=True)
         often = counts >= kept
-        return cls(len(forest), codes[often], counts[often].astype(np.uint32))
+        return cls(len(operators), codes[often], counts[often].astype(np.uint32))
 
     def save(self, path: Path = BUNDLED_FREQUENCIES) -> None:
         """Write to a file; raises `StorageFailed`."""

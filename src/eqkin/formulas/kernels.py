@@ -4,7 +4,7 @@ The functions with a signature are called from Python. They are compiled when th
 from numba's cache after that; so it is imported where it is needed. Compiled code does not check indices. Each function
 checks what it is given, and says so if it is wrong.
 
-Terms are described in `eqkin.formulas.operator_terms`, the bytes of stored trees in `eqkin.formulas.stored_operators`.
+Terms are described in `eqkin.formulas.terms`, the bytes of stored trees in `eqkin.formulas.stored_operators`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from numba import bool_, float32, int64, types, uint8, uint16, uint32, uint64
 
 from eqkin.compiler import njit
 from eqkin.formulas.hashing import GOLDEN, MULTIPLIERS
-from eqkin.formulas.kinds import FAMILY_BITS, ROW_HASH, SIGN_HASH, LabelKinds, TagKinds, TextKinds
+from eqkin.formulas.kinds import FAMILY_BITS, LabelKinds
 from eqkin.storage.bits import PREFIX_BITS, WINDOW, load_bits, write_bits
 
-_PATH, _TREE = 0, 1  # families of terms, see `operator_terms.OUTLINE_FAMILIES`
+_PATH, _TREE = 0, 1  # families of terms, see `terms.TERM_FAMILIES`
 _MAX_PATH = 4  # ancestors of a leaf in its longest path
 _MAX_POSITION = 3  # later operands share a slot
 FIRST_LABELS = 64  # that have a symbol of their own; others share one with those of the same four leading bits
@@ -37,12 +37,6 @@ _UNORDERED = np.uint64(LabelKinds.UNORDERED_OUTLINE)
 _VARIABLE, _APPLIED, _DETAIL = map(np.uint64, (LabelKinds.VARIABLE, LabelKinds.APPLIED, LabelKinds.DETAIL))
 _WRAPPER = np.uint64(LabelKinds.WRAPPER)
 _SIMPLE = np.uint64(LabelKinds.VARIABLE | LabelKinds.PLAIN | LabelKinds.INDEXED | LabelKinds.DETAIL)
-
-_ROW, _ORDERED, _SPACE, _TEXT, _IDENTIFIER, _SYMBOL = map(
-    np.uint64, (TagKinds.ROW, TagKinds.ORDERED, TagKinds.SPACE, TagKinds.TEXT, TagKinds.IDENTIFIER, TagKinds.SYMBOL)
-)
-_LETTER, _SILENT, _SIGN, _BLANK = map(np.uint64, (TextKinds.LETTER, TextKinds.SILENT, TextKinds.SIGN, TextKinds.BLANK))
-_ROW_HASH, _SIGN_HASH, _HASH = np.uint64(ROW_HASH), np.uint64(SIGN_HASH), 1  # the second column of a table of strings
 
 _NUMBERS, _BYTES, _CODES, _HASHES, _FLAGS, _FLOATS = (
     types.Array(dtype, 1, "C", readonly=True) for dtype in (int64, uint8, uint32, uint64, bool_, float32)
@@ -200,7 +194,7 @@ def find_outlines(label, parent, table):
 
 
 @njit()
-def _combine(first, second):
+def combine_pair(first, second):
     """Return the hash of an ordered pair, as `hashing.combine_hashes`."""
     x = first * _GOLDEN + second
     x = (x ^ (x >> _SHIFTS[0])) * _FIRST_FACTOR
@@ -220,7 +214,7 @@ def _knows(known, code, learn):
 @njit()
 def _make_key(tree, code, seeds, family):
     """Return tree, first bits of the hash, and family of a term, as `terms.make_term_keys`."""
-    term = np.uint64(tree) << _HALF | _combine(seeds[family], code) >> _HALF
+    term = np.uint64(tree) << _HALF | combine_pair(seeds[family], code) >> _HALF
     return term << _FAMILY_BITS | np.uint64(family)
 
 
@@ -247,7 +241,7 @@ def hash_terms(label, parent, tree, table, seeds, known, learn):
         if above != node:
             if table[label[above], _BITS] & _UNORDERED == _ZERO:
                 place[node] = np.uint64(min(n_children[above], _MAX_POSITION) + 1)
-            slot[node] = _combine(table[label[above], _NAMED], place[node])
+            slot[node] = combine_pair(table[label[above], _NAMED], place[node])
             n_children[above] += 1
     keys, count = np.empty((_MAX_PATH + 1) * size, np.uint64), 0
     for leaf in range(size):
@@ -259,20 +253,20 @@ def hash_terms(label, parent, tree, table, seeds, known, learn):
             count += 1
             if parent[node] == node:
                 break
-            code = _combine(code, slot[node])
+            code = combine_pair(code, slot[node])
             node = parent[node]
     operands, is_known = np.zeros(size, np.uint64), np.ones(size, np.bool_)
     # A node's operands follow it, so they are hashed before it.
     for node in range(size - 1, -1, -1):
         code, above = table[label[node], _ANONYMOUS], parent[node]
         if is_known[node] and n_children[node] > 0:
-            code = _combine(code, operands[node])
+            code = combine_pair(code, operands[node])
             keys[count] = _make_key(tree[node], code, seeds, _TREE)
             count += 1
         if not is_known[node] or not _knows(known, code, learn):
             is_known[above] = False
         elif above != node:
-            operands[above] += _combine(place[node], code)
+            operands[above] += combine_pair(place[node], code)
     return keys[:count].copy()
 
 
@@ -366,149 +360,3 @@ def place_nodes(n_children, offsets):
                 rank[child] = at
                 at += size[child]
     return parent, first, rank, size
-
-
-@njit()
-def _are_valid(numbers, bound):
-    """Return whether all numbers are below a bound."""
-    for number in numbers:
-        if not 0 <= number < bound:
-            return False
-    return True
-
-
-@njit()
-def _find_silent_nodes(tag, text, parent, tags, texts):
-    """Return which nodes say nothing: blanks, and everything below them."""
-    is_silent = np.zeros(len(tag), np.bool_)
-    for node in range(len(tag)):
-        kinds, said = tags[tag[node], 0], texts[text[node], 0]
-        if kinds & _SPACE != _ZERO:
-            is_silent[node] = True
-        elif kinds & _TEXT != _ZERO and said & _BLANK != _ZERO:
-            is_silent[node] = True
-        elif kinds & _SYMBOL != _ZERO and said & _SILENT != _ZERO:
-            is_silent[node] = True
-        elif is_silent[parent[node]]:
-            is_silent[node] = True
-    return is_silent
-
-
-@njit()
-def _unite_rows(is_row, is_silent, parent):
-    """Return for each node the outermost of the rows inside each other that end with it, and the size of these."""
-    outermost, members = np.arange(len(parent)), np.zeros(len(parent), np.int64)
-    for node in range(len(parent)):
-        if not is_row[parent[node]]:
-            continue
-        if is_row[node]:
-            outermost[node] = outermost[parent[node]]
-        elif not is_silent[node]:
-            members[outermost[parent[node]]] += 1
-    return outermost, members
-
-
-@njit()
-def _list_depth_first(rank, offsets):
-    """Return the nodes in depth-first order, tree after tree."""
-    order = np.empty(len(rank), np.int64)
-    for tree in range(len(offsets) - 1):
-        for node in range(offsets[tree], offsets[tree + 1]):
-            order[offsets[tree] + rank[node]] = node
-    return order
-
-
-@njit()
-def _sum_before(flags):
-    """Return how many flags are set before each, and how many there are."""
-    before = np.zeros(len(flags) + 1, np.int64)
-    for at in range(len(flags)):
-        before[at + 1] = before[at] + flags[at]
-    return before
-
-
-@njit(
-    types.Tuple((int64[:, ::1], uint64[:, ::1]))(*[_NUMBERS] * 5, _TABLE, _TABLE, _HASHES),
-    cache=True,
-    nogil=True,
-)
-def normalise_nodes(tag, text, variant, n_children, offsets, tags, texts, variants):
-    """Return the normal form of trees (`eqkin.formulas.normal`), depth first; arrays without rows if they are damaged.
-
-    Args:
-        tag: Number of each node's tag in `tags`.
-        text: Number of its text in `texts`.
-        variant: Number of its variant in `variants`.
-        n_children: Number of its children.
-        offsets: The first node of each tree, and the end of the last.
-        tags: (tags, 2) bits of `TagKinds`, hash.
-        texts: (texts, 2) bits of `TextKinds`, hash.
-        variants: Hashes; the first is that of the usual one.
-
-    Returns:
-        (5, nodes) tree, parent or -1, size of the subtree, number of children, whether it is a row (1) or tagged as a
-        letter (2); and (3, nodes) hashes of label, slot and name.
-    """
-    count = len(tag)
-    places, codes = np.zeros((5, count), np.int64), np.zeros((3, count), np.uint64)
-    parent, first, rank, size = place_nodes(n_children, offsets)
-    is_complete = _are_valid(tag, len(tags)) and _are_valid(text, len(texts)) and _are_valid(variant, len(variants))
-    if len(parent) != count or not is_complete:
-        return places[:0], codes[:0]
-
-    is_row = np.zeros(count, np.bool_)
-    for node in range(count):
-        is_row[node] = tags[tag[node], 0] & _ROW != _ZERO
-    is_silent = _find_silent_nodes(tag, text, parent, tags, texts)
-    outermost, members = _unite_rows(is_row, is_silent, parent)
-
-    # An outermost row with one member leaves its place to that member.
-    stays, has_place = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
-    for node in range(count):
-        if is_silent[node]:
-            continue
-        if not is_row[node]:
-            stays[node] = has_place[node] = True
-        elif outermost[node] == node:
-            stays[node] = members[node] > 1
-            has_place[node] = members[node] > 0
-    taken = _sum_before(has_place)
-
-    order = _list_depth_first(rank, offsets)
-    before = _sum_before(stays[order])
-    n = 0
-    for tree in range(len(offsets) - 1):
-        for place in range(offsets[tree], offsets[tree + 1]):
-            node = order[place]
-            if not stays[node]:
-                continue
-            places[0, n], places[1, n], places[2, n] = tree, -1, before[place + size[node]] - before[place]
-
-            # Where the node is: below the outermost row, or instead of a row of which it is the only member.
-            instead = node
-            if not is_row[node] and is_row[parent[node]] and members[outermost[parent[node]]] == 1:
-                instead = outermost[parent[node]]
-            if instead != parent[instead]:
-                above = outermost[parent[instead]]
-                kinds, position = tags[tag[above], 0], np.uint64(0)
-                if kinds & _ORDERED != _ZERO:
-                    position = np.uint64(taken[instead] - taken[first[above]] + 1)
-                codes[1, n] = _combine(_ROW_HASH if is_row[above] else tags[tag[above], _HASH], position)
-                places[1, n] = before[offsets[tree] + rank[above]]
-                places[3, places[1, n]] += 1
-
-            # What it says: a symbol that is no letter is a sign, whatever its tag.
-            kinds, said = tags[tag[node], 0], texts[text[node], 0]
-            name = _combine(texts[text[node], _HASH], variants[0 if said & _BLANK != _ZERO else variant[node]])
-            codes[2, n] = name
-            if is_row[node]:
-                codes[0, n] = _ROW_HASH
-                places[4, n] = 1
-            elif kinds & _IDENTIFIER != _ZERO and said & _SIGN != _ZERO:
-                codes[0, n] = _combine(_SIGN_HASH, name)
-            else:
-                codes[0, n] = _combine(tags[tag[node], _HASH], name)
-            if kinds & _IDENTIFIER != _ZERO and said & _LETTER != _ZERO:
-                places[4, n] |= 2
-            n += 1
-    return places[:, :n].copy(), codes[:, :n].copy()

@@ -20,9 +20,10 @@ import numpy as np
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.formulas.forest import Forest, ForestBuilder
-from eqkin.formulas.normal import HORIZONTAL_TAGS
 from eqkin.limits import LIMITS
 
+ROW_TAGS = frozenset({"mrow", "mstyle", "mpadded", "math"})  # mean nothing inside each other
+HORIZONTAL_TAGS = ROW_TAGS | {"mtd", "msqrt", "menclose", "merror", "mphantom"}  # their children are one row
 MATHML_TAGS = frozenset(
     "mi mn mo ms mtext mspace mrow mfrac msqrt mroot mstyle merror mpadded mphantom mfenced menclose msub msup"
     " msubsup munder mover munderover mmultiscripts mprescripts none mtable mtr mtd mlabeledtr maligngroup malignmark"

@@ -1,6 +1,6 @@
 """Operator trees: what a formula says instead of how it is set, in flat arrays.
 
-`eqkin.formulas.engine` makes them from presentation trees, `eqkin.formulas.operator_terms` extracts terms from them. A
+`eqkin.formulas.engine` makes them from presentation trees, `eqkin.formulas.terms` extracts terms from them. A
 label is an operator (`+`, `frac`, `D`, `f:sin`, `app`) or a leaf with its kind: variable `v:x`, number `n:2`, constant
 `c:∞`, name `fn:sin`, `text:`, sign `o:→`. The statements of a formula are the formula itself, which comes first, and
 the relations in its chains, lists and rows: `a = b = c` says `a = b`, `b = c`, `a = c`.

@@ -1,27 +1,42 @@
-"""Terms: hashed structural features of a tree, counted.
+"""Terms of formulas: paths and trees of the outlines of their operator trees, and their statements.
 
-    label      tag and text of a node of the presentation tree
-    sibling    its label, and the label of its next sibling
+    path    a leaf and its slots in up to four ancestors, once for each length from zero
+    tree    an operator with everything below it, with an anonymous leaf for every variable
+    form    a whole statement, in the last of `FORM_KINDS`: equal in any other of them, two statements are equal in it,
+            unless only one is among the first four of its formula
 
-These two are taken from the normal form (`eqkin.formulas.normal`); `eqkin.formulas.operator_terms` adds the terms of
-operator trees.
+A slot is the parent's label and, unless the parent's operands have no order, the position. The hash of a tree adds up
+the hashes of its operands, so operands that commute need not be sorted.
+
+An outline is an operator tree without details that authors add or leave out. It has no arguments of functions
+(`u(x, t)` is `u`), indices, accents, signs, ranges of sums and integrals, norms and transposes; every relation is `=`,
+and a derivative is a quotient. Two ways to write a law often share their outline where their operator trees differ.
+
+A query needs only those terms of a formula that it has itself. A path is its path without the last step, and then that
+step; a tree consists of trees: whatever grows from a part that the query does not have is left out at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.formulas.forest import Forest, Places, iter_blocks
+from eqkin.formulas.forest import Places
 from eqkin.formulas.hashing import Codes, combine_hashes, hash_strings
-from eqkin.formulas.kinds import FAMILY_BITS, TERM_FAMILIES
-from eqkin.formulas.normal import Normaliser
+from eqkin.formulas.kinds import FAMILY_BITS
+from eqkin.formulas.operators import FORM_KINDS, OperatorForest, accumulate
 
-_NODES_PER_BLOCK = 200_000
-_SEEDS = hash_strings(TERM_FAMILIES)
+TERM_FAMILIES = ("path", "tree", "form")  # by their number in `Terms.family`
+COMPARED_FAMILIES = 2  # the first ones make similarities; forms only find formulas
+# The bundled table of frequencies counts the hashes that come from these names.
+_SEEDS = hash_strings(["outline path", "outline anytree", "operator form"])
+_FORM = TERM_FAMILIES.index("form")
+_FORM_KIND = np.array([len(FORM_KINDS) - 1], np.uint64)
+_KNOWN_HASHES = 1 << 16  # by the last bits of a hash, most terms that a query does not have are told apart
+
+Mask = npt.NDArray[np.uint8]  # one bit for each value of the last 16 bits of a hash
 
 
 @dataclass(frozen=True)
@@ -30,7 +45,7 @@ class Terms:
 
     offsets: npt.NDArray[np.int64]  # (trees + 1,) first term of each tree
     code: npt.NDArray[np.uint32]  # (terms,) hash, the same on every machine; families have hashes of their own
-    family: npt.NDArray[np.uint8]  # (terms,) index into `TERM_FAMILIES`, then `OPERATOR_TERM_FAMILIES`
+    family: npt.NDArray[np.uint8]  # (terms,) index into `TERM_FAMILIES`
     count: npt.NDArray[np.uint8]  # (terms,) occurrences in the tree, at most 255
 
     def __len__(self) -> int:
@@ -41,45 +56,68 @@ class Terms:
         """Tree of each term: (terms,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
-    def select_families(self, families: Sequence[int]) -> Terms:
-        """Return the terms of some families."""
-        is_wanted = np.zeros(1 << FAMILY_BITS, bool)  # faster than `np.isin` for the few terms of a query
-        is_wanted[list(families)] = True
-        chosen = is_wanted[self.family]
-        before = np.concatenate(([0], np.cumsum(chosen)))
-        return Terms(before[self.offsets], self.code[chosen], self.family[chosen], self.count[chosen])
 
-    def merge(self, others: Terms) -> Terms:
-        """Return these terms and others, of other families of the same trees."""
-        parts = self, others
-        tree, code, family, count = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("tree", "code", "family", "count")
-        )
-        order = np.argsort(tree.astype(np.uint64) << np.uint64(32) | code, kind="stable")
-        return Terms(self.offsets + others.offsets, code[order], family[order], count[order])
+def extract_terms(forest: OperatorForest) -> Terms:
+    """Return the terms of each tree."""
+    return extract_query_terms(forest)[0]
 
 
-def extract_terms(forest: Forest, block: int = _NODES_PER_BLOCK) -> Terms:
-    """Return the terms of each presentation tree; a tree of blanks has none.
+def extract_query_terms(query: OperatorForest) -> tuple[Terms, Mask]:
+    """Return the terms of each tree, and the last bits of the hashes of paths and trees, for `add_overlaps`.
+
+    Raises:
+        ValueError: nodes do not form trees.
+    """
+    from eqkin.formulas.kernels import find_parents, hash_terms
+
+    parent = find_parents(query.label, query.depth, query.offsets, len(query.labels))
+    if len(parent) != len(query.label):
+        raise ValueError("nodes do not form trees")
+    known = np.zeros(_KNOWN_HASHES // 8, np.uint8)
+    tree = np.repeat(np.arange(len(query)), np.diff(query.offsets))
+    keys = hash_terms(query.label, parent, tree, query.properties, _SEEDS, known, True)
+    statements = np.repeat(np.arange(len(query)), np.diff(query.form_offsets))
+    forms = np.unique(make_term_keys(statements, _hash_forms(query.forms), _FORM))
+    tree, code, family, count = count_terms(np.concatenate((keys, forms)))
+    offsets = accumulate(np.bincount(tree, minlength=len(query)))
+    return Terms(offsets, code, family, count), known
+
+
+def add_overlaps(
+    forest: OperatorForest,
+    known: Mask,
+    *,
+    codes: npt.NDArray[np.uint32],
+    families: npt.NDArray[np.int64],
+    weights: npt.NDArray[np.float32],
+    saturated: npt.NDArray[np.float32],
+    overlaps: npt.NDArray[np.float32],
+) -> None:
+    """Add up the weights of terms of a query that trees have; raises `ValueError` if nodes do not form trees.
 
     Args:
         forest: Trees.
-        block: Nodes processed at a time; it does not change the terms.
+        known: What `extract_query_terms` returned.
+        codes: Paths and trees of the query, ascending.
+        families: Number of the family of each.
+        weights: Weight of each for one occurrence.
+        saturated: By what a weight is multiplied for each number of occurrences.
+        overlaps: (families, trees) to which is added.
     """
-    normaliser = Normaliser(forest)
-    sizes = np.zeros(len(forest) + 1, np.int64)
-    parts = [count_terms(np.zeros(0, np.uint64))[1:]]
-    for trees, nodes in iter_blocks(forest.offsets, block):
-        normal = normaliser.normalise(trees, nodes)
-        first, second = normal.list_neighbours()
-        pairs = combine_hashes(normal.label[first], normal.label[second])
-        labels = make_term_keys(normal.tree, combine_hashes(_SEEDS[:1], normal.label), 0)
-        siblings = make_term_keys(normal.tree[first], combine_hashes(_SEEDS[1:], pairs), 1)
-        counted = count_terms(np.concatenate((labels, siblings)))
-        sizes[trees.start + 1 : trees.stop + 1] = np.bincount(counted[0], minlength=trees.stop - trees.start)
-        parts.append(counted[1:])
-    columns = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Terms(np.cumsum(sizes), *columns)
+    from eqkin.formulas import kernels
+
+    nodes = forest.label, forest.depth, forest.offsets, forest.properties
+    if not kernels.add_overlaps(*nodes, _SEEDS, known, codes, families, weights, saturated, overlaps):
+        raise ValueError("nodes do not form trees")
+
+
+def compute_form_codes(forms: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Return the codes of the terms of statements, given their forms (statements, FORM_KINDS)."""
+    return split_term_keys(make_term_keys(np.zeros(len(forms), np.int64), _hash_forms(forms), _FORM))[1]
+
+
+def _hash_forms(forms: npt.NDArray[np.uint32]) -> Codes:
+    return combine_hashes(_SEEDS[[_FORM]], combine_hashes(_FORM_KIND, forms[:, -1].astype(np.uint64)))
 
 
 def make_term_keys(tree: Places, code: Codes, family: int | Places) -> Codes:

@@ -26,9 +26,9 @@ import numpy.typing as npt
 from eqkin.errors import CorruptData
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.idf import compute_norms, encode_norms, load_bundled_frequencies, weigh_terms
-from eqkin.formulas.operator_terms import COMPARED_FAMILIES, extract_structure_terms
 from eqkin.formulas.operators import OperatorForest, accumulate
 from eqkin.formulas.stored_operators import OPERATOR_ARRAYS, StoredOperators, pack_operators
+from eqkin.formulas.terms import COMPARED_FAMILIES, extract_terms
 from eqkin.index.embedding import TreeTask
 from eqkin.index.manifest import REBUILD_HINT, SETTINGS, IndexSettings, TermsEntry
 from eqkin.index.postings import POSTING_ARRAYS, Codes, PostingLists, encode_postings
@@ -77,7 +77,7 @@ def extract_structure(task: TreeTask) -> tuple[Integers, Structure]:
     Papers, displays and LaTeX are not known here, and 0.
     """
     operators = parse_operators(task.forest)
-    terms = extract_structure_terms(operators)
+    terms = extract_terms(operators)
     norms = encode_norms(compute_norms(terms, weigh_terms(terms, load_bundled_frequencies())).T)
     operators = replace(operators)  # a copy without cached properties, which need not be sent to the writer
     columns = np.zeros((len(operators), 3), np.int64)

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.formulas.idf import decode_norms
-from eqkin.formulas.operator_terms import COMPARED_FAMILIES, compute_form_codes
 from eqkin.formulas.operators import OperatorForest, StoredLabels, share_form
+from eqkin.formulas.terms import COMPARED_FAMILIES, compute_form_codes
 from eqkin.index.manifest import TermsEntry
 from eqkin.index.posting_kernels import TERM
 from eqkin.index.postings import Codes, FoundLists, count_rows

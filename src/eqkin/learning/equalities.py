@@ -26,8 +26,7 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.formulas import Forest, ForestBuilder
-from eqkin.formulas.mathml import Node, list_nodes, to_forest, to_mathml, to_node
-from eqkin.formulas.normal import ROW_TAGS
+from eqkin.formulas.mathml import ROW_TAGS, Node, list_nodes, to_forest, to_mathml, to_node
 from eqkin.learning.data import Corpus
 
 if TYPE_CHECKING:

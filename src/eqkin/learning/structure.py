@@ -12,7 +12,7 @@ A tree has nine families of terms:
     renamed2   as run2, identifiers renamed by first occurrence
     renamed3   as run3, identifiers renamed by first occurrence
 
-They are taken from the normal form (`eqkin.formulas.normal`). Search compares formulas by fewer of them. A network
+They are taken from the normal form (`eqkin.learning.normal`). Search compares formulas by fewer of them. A network
 that imitates the cosines of all nine learns which formulas are alike without any labels.
 
 A run is a contiguous range of at most 24 nodes in depth-first order. Its hash is the sum of token * base^offset over
@@ -30,7 +30,7 @@ import numpy.typing as npt
 from eqkin.formulas import Forest
 from eqkin.formulas.forest import Places, iter_blocks
 from eqkin.formulas.hashing import Codes, combine_hashes, hash_strings
-from eqkin.formulas.normal import Normaliser, NormalNodes
+from eqkin.learning.normal import Normaliser, NormalNodes
 
 COLUMN_BITS = 14
 COLUMNS = 1 << COLUMN_BITS

@@ -1,7 +1,7 @@
 r"""Terms of a query's formula, and the relevance of other formulas to it.
 
 A term weighs its saturated count times the square root of its idf. The similarity of two formulas by one family of
-terms (`eqkin.formulas.operator_terms`) is their common weight $c$, with pivoted length normalisation: long formulas
+terms (`eqkin.formulas.terms`) is their common weight $c$, with pivoted length normalisation: long formulas
 lose less than with a cosine,
 
 $$ \frac{c}{q^{1 - p}\, f^{p}}, $$
@@ -28,14 +28,14 @@ from eqkin.formulas.idf import (
     saturate_counts,
     weigh_terms,
 )
-from eqkin.formulas.operator_terms import (
+from eqkin.formulas.operators import OperatorForest, share_form
+from eqkin.formulas.terms import (
     COMPARED_FAMILIES,
+    Terms,
     add_overlaps,
     extract_query_terms,
-    extract_structure_terms,
+    extract_terms,
 )
-from eqkin.formulas.operators import OperatorForest, share_form
-from eqkin.formulas.terms import Terms
 
 # Chosen on seven sets together; leaving each of them out changes no weight by more than .04.
 WEIGHTS = {"vector": 0.40, "path": 0.45, "tree": 0.15}
@@ -53,7 +53,7 @@ class QueryTerms:
     """The terms of one formula, to be looked up in an index and to be compared with operator trees."""
 
     codes: Codes  # (terms,) ascending
-    families: npt.NDArray[np.uint8]  # (terms,) numbers of `OUTLINE_FAMILIES`
+    families: npt.NDArray[np.uint8]  # (terms,) numbers of `TERM_FAMILIES`
     idf: Floats  # (terms,)
     weights: Floats  # (terms,) of one occurrence in another formula
     norms: Floats  # (COMPARED_FAMILIES, 1)
@@ -70,7 +70,7 @@ class QueryTerms:
         """
         terms, known = extract_query_terms(operators)
         if pattern is not None:
-            kept = np.isin(terms.code, extract_structure_terms(pattern).code)
+            kept = np.isin(terms.code, extract_terms(pattern).code)
             offsets = np.array([0, np.count_nonzero(kept)])
             terms = Terms(offsets, terms.code[kept], terms.family[kept], terms.count[kept])
         frequencies = load_bundled_frequencies()
@@ -108,7 +108,7 @@ class QueryTerms:
 
 def extract_norms(operators: OperatorForest) -> Floats:
     """Compute the norms of formulas of which nothing is stored: (COMPARED_FAMILIES, formulas)."""
-    terms = extract_structure_terms(operators)
+    terms = extract_terms(operators)
     return compute_norms(terms, weigh_terms(terms, load_bundled_frequencies()))
 
 
