@@ -22,13 +22,13 @@ from eqkin.evaluation.systems import SYSTEMS, TfIdf, list_ngrams
 from eqkin.formulas import Forest, Vocabulary
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.forest import order_depth_first
-from eqkin.formulas.normal import label_nodes
-from eqkin.formulas.operator_terms import extract_structure_terms
+from eqkin.formulas.terms import extract_terms
 from eqkin.formulas.vocabulary import find_labels
 from eqkin.learning.data import Corpus
 from research.approach0 import Approach0
 from research.experiment import FittedSystem
 from research.fasttext import FastText
+from research.labels import label_nodes
 
 _VOCABULARY_FILE = "vocabulary.json"
 _UNTRAINED_SEED = 0
@@ -125,7 +125,7 @@ class OperatorTfIdf(TfIdf):
 
     def list_terms(self, formulas: FormulaSet) -> list[list[str]]:
         """List the terms of operator trees."""
-        found = extract_structure_terms(parse_operators(formulas.forest))
+        found = extract_terms(parse_operators(formulas.forest))
         terms: list[list[str]] = [[] for _ in range(len(formulas))]
         for tree, code, count in zip(found.tree.tolist(), found.code.tolist(), found.count.tolist(), strict=True):
             terms[tree] += [str(code)] * count

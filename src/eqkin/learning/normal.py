@@ -37,8 +37,8 @@ _VARIANT_PREFIX = "mathvariant="
 _UPRIGHT_VARIANT = "normal"  # which the converter gives to most symbols that are not letters
 
 
-# What a tag says about nodes (row, ordered, space, text, identifier, symbol), and a text about its leaf (letter, silent,
-# sign, blank).
+# What a tag says about nodes (row, ordered, space, text, identifier, symbol), and a text about its leaf (letter,
+# silent, sign, blank).
 TAG_BITS = tuple(1 << bit for bit in range(6))
 TEXT_BITS = TAG_BITS[:4]
 
