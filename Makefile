@@ -43,7 +43,7 @@ reproduce: $(VENV)/.dev ## repeat the paper's experiments: make reproduce LIBRAR
 	$(if $(SMALL),NO_SERVE=1 $(BIN)/eqkin demo --library local/atlas)
 	$(RUN) research all $(if $(SMALL),--small --library local/atlas --out local/reproduce,$(if $(LIBRARY),--library $(LIBRARY))) $(ARGS)
 
-report: $(VENV)/.dev ## write the tables of research/results into docs/RESULTS.md and the other pages that show them
+report: $(VENV)/.dev ## write the tables of research/results into research/RESULTS.md and the other pages that show them
 	$(RUN) research report
 
 docs: $(VENV)/.dev ## build the documentation site in local/site; it needs no network

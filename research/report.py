@@ -1,4 +1,4 @@
-"""Results on disk, and the tables of `docs/RESULTS.md`.
+"""Results on disk, and the tables of `research/RESULTS.md`.
 
 Every experiment writes its tables to `results/NAME.json` in its output folder; the files behind the documentation are
 committed in `research/results`. Pages have tables between markers; the sentences around them are written by people:
@@ -30,7 +30,7 @@ from research.tables import ExperimentResult, Table, TableColumn, TableRow, form
 
 RESULTS = Path(__file__).parent / "results"
 _CARDS = "src/eqkin/encoder/models"
-PAGES = ("docs/RESULTS.md", "README.md", f"{_CARDS}/eqkin/CARD.md", f"{_CARDS}/paper/CARD.md")
+PAGES = ("research/RESULTS.md", "README.md", f"{_CARDS}/eqkin/CARD.md", f"{_CARDS}/paper/CARD.md")
 _MARKED = re.compile(r"(<!-- table: ([\w-]+/[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

@@ -33,7 +33,7 @@ from tests.web.conftest import chromium
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "eqkin"
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
-EXAMPLES = [path for path in DOCUMENTS if path.name not in ("CHANGELOG.md", "LOG.md", "RESULTS.md")]
+EXAMPLES = [path for path in DOCUMENTS if path.name != "CHANGELOG.md"]
 GENERATED = (
     "reference/",
     "notebook.md",
