@@ -12,7 +12,7 @@ import typer
 
 import eqkin
 from eqkin.cli.build import describe_sizes, get_index_sizes, get_unparsed_count
-from eqkin.cli.console import emit, guard_output, print_problems, stop_politely, warn
+from eqkin.cli.console import emit, guard_output, print_problems, stop_politely
 from eqkin.cli.options import MILVUS_VARIABLE, AsJson, CollectionName, LibraryFolder
 from eqkin.cli.progress import ProgressDisplay
 from eqkin.errors import strip_control_chars
@@ -281,6 +281,4 @@ def _print_pushed(report: PushReport, collection: str) -> None:
         f"{report.equations:,} equations pushed ({rate:,.0f}/s), {report.deleted:,} deleted; "
         f"the collection {collection} has {report.collection:,}"
     )
-    if report.missing:
-        warn(f"{report.missing:,} equations have no vector yet and cannot be found; run `eqkin index`, then this again")
-    print_problems(report.oversized, "too large for Milvus, shown only on its paper's page", "--json lists them")
+    print_problems(report.oversized, "too large for Milvus, left out", "--json lists them")

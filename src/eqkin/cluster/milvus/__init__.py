@@ -1,1 +1,1 @@
-"""Serving from Milvus: push a library into a collection, and search that collection."""
+"""A library on a Milvus server, from which any number of machines can serve it."""
