@@ -3,7 +3,8 @@
 import numpy as np
 
 from eqkin.formulas.kernels import find_outlines, find_parents
-from eqkin.formulas.operators import OperatorForest, simplify_label
+from eqkin.formulas.labels import simplify_label
+from eqkin.formulas.operators import OperatorForest
 
 
 def build_outlines(forest: OperatorForest) -> OperatorForest:

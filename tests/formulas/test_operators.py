@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from eqkin.formulas.conversion import convert_formulas
 from eqkin.formulas.engine import FormulaEngine, evaluate
 from eqkin.formulas.kernels import find_parents
+from eqkin.formulas.labels import load_label_tables
 from eqkin.formulas.mathml import parse_mathml, to_forest
-from eqkin.formulas.operators import FORM_KINDS, UNORDERED, OperatorForest
+from eqkin.formulas.operators import FORM_KINDS, OperatorForest
 from eqkin.formulas.terms import TERM_FAMILIES, extract_terms
 from eqkin.latex.typed import clean_typed_formula
 from tests.formulas.strategies import build
@@ -213,7 +214,7 @@ def sort_operands(tree):
         return tree
     label, *children = tree
     children = [sort_operands(child) for child in children]
-    return [label, *(sorted(children, key=str) if label in UNORDERED else children)]
+    return [label, *(sorted(children, key=str) if label in load_label_tables()["unordered"] else children)]
 
 
 @pytest.mark.parametrize("formulas", SAME.values(), ids=SAME)

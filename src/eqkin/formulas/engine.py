@@ -298,6 +298,11 @@ class FormulaEngine:
         answer: list[dict[str, Any]] = self._call("explain", payload, self.limits.parse_seconds)
         return answer
 
+    def describe_labels(self) -> dict[str, frozenset[str]]:
+        """Return the labels of each kind (see `js/labels.mjs`)."""
+        tables: dict[str, list[str]] = self._call("describeLabels", {}, self._reading_seconds)
+        return {kind: frozenset(labels) for kind, labels in tables.items()}
+
     def close(self) -> None:
         """Release the engine and its memory."""
         self._engine = None

@@ -26,14 +26,14 @@ LABEL_SYMBOLS = FIRST_LABELS + (1 << LEADING_BITS - 1) * 18  # enough for 2^24 l
 KNOWN_PARENTS = 16  # labels of parents that are told apart when the label of an operand is coded
 LABEL_CONTEXTS = 1 + 2 * (KNOWN_PARENTS + 1)
 _CODE_BUCKETS, _BUCKET_SHIFT = 256, np.uint32(24)  # of the terms of a query
-_NAMED, _ANONYMOUS, _BITS = 2, 3, 4  # columns of a table of labels that outlines need
+_NAMED, _ANONYMOUS, _BITS = 1, 2, 3  # columns of a table of labels
 
 _LAST_BYTES, _FAMILY_BITS = np.uint64(0x1FFF), np.uint64(FAMILY_BITS)
 _BYTE_BITS, _SEVEN = np.uint64(3), np.uint64(7)
 _ZERO, _HALF = np.uint64(0), np.uint64(32)
 _GOLDEN, _FIRST_FACTOR, _SECOND_FACTOR = np.uint64(GOLDEN), np.uint64(MULTIPLIERS[0]), np.uint64(MULTIPLIERS[1])
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
-_UNORDERED = np.uint64(LabelKinds.UNORDERED_OUTLINE)
+_UNORDERED = np.uint64(LabelKinds.UNORDERED)
 _VARIABLE, _APPLIED, _DETAIL = map(np.uint64, (LabelKinds.VARIABLE, LabelKinds.APPLIED, LabelKinds.DETAIL))
 _WRAPPER = np.uint64(LabelKinds.WRAPPER)
 _SIMPLE = np.uint64(LabelKinds.VARIABLE | LabelKinds.PLAIN | LabelKinds.INDEXED | LabelKinds.DETAIL)
@@ -162,7 +162,7 @@ def find_outlines(label, parent, table):
     Args:
         label: Labels of operator trees, all of them rows of `table`.
         parent: What `find_parents` returned.
-        table: What is known of labels (`operators.describe_labels`).
+        table: What is known of labels (`labels.describe_labels`).
     """
     size = len(parent)
     n_children, above, number = np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.int64)
@@ -226,7 +226,7 @@ def hash_terms(label, parent, tree, table, seeds, known, learn):
         label: Labels of operator trees, all of them rows of `table`.
         parent: What `find_parents` returned.
         tree: The number of each node's tree.
-        table: What is known of labels (`operators.describe_labels`).
+        table: What is known of labels (`labels.describe_labels`).
         seeds: Hashes of families.
         known: (2^13,) a bit for each value of the last 16 bits of a hash.
         learn: Whether all hashes are added to `known`. Otherwise whatever grows from a part that is not known is left
@@ -285,7 +285,7 @@ def add_overlaps(label, depth, offsets, table, seeds, known, codes, families, we
         label: Labels of operator trees.
         depth: Their depths.
         offsets: The first node of each tree, and the end of the last.
-        table: What is known of labels (`operators.describe_labels`).
+        table: What is known of labels (`labels.describe_labels`).
         seeds: Hashes of families.
         known: What `hash_terms` learned of the query.
         codes: Paths and trees of the query, ascending.

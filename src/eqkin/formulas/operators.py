@@ -8,76 +8,23 @@ the relations in its chains, lists and rows: `a = b = c` says `a = b`, `b = c`, 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData
-from eqkin.formulas.hashing import Codes, hash_string
-from eqkin.formulas.kinds import LabelKinds
+from eqkin.formulas.hashing import Codes
+from eqkin.formulas.labels import LABEL_COLUMNS, describe_labels
 from eqkin.formulas.packing import hash_columns, pack_columns, unpack_columns
 
 Integers = npt.NDArray[np.int64]
 # canonical: notation unified; renamed: its variables without names; weak: terms moved, scaled, solved for a variable
 FORM_KINDS = ("canonical", "renamed", "weak", "weak renamed")
 SAME_FORM_KINDS = FORM_KINDS[:3]  # in which two statements are the same, up to names and notation
-# operators whose operands have no order, symmetric relations among them
-UNORDERED = frozenset("+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner".split())
-_PROPERTIES = 5  # of a label, from which terms are made; see `describe_labels`
-_ANY_VARIABLE = hash_string("any variable")
-_MAX_CACHED_LABELS = 1 << 16
-_RELATIONS = frozenset("≈ ∝ ~ ≡ ≤ < ≥ > ≠ → :=".split())
-_DECORATION = re.compile(r"[_.′^]")
-_APPLIED = frozenset({"app", "idx"})  # the first operand with arguments or indices
-_DETAILS = frozenset({"from", "to", "any"})  # an outline leaves them out, with everything below
-_WRAPPERS = frozenset("neg with abs norm transpose bar rows list row".split())  # an outline has their operands instead
-_PLAIN_LEAVES = ("n:", "o:", "c:", "text")
-
-
-def simplify_label(label: str) -> str:
-    """Return the label in an outline: a variable without decoration, one kind of relation, one kind of quotient."""
-    if label.startswith("v:"):
-        return "v:" + (_DECORATION.split(label[2:])[0] or label[2:])
-    if label.startswith("fn:"):
-        return "v:" + label[3:]
-    return "=" if label in _RELATIONS else "frac" if label == "D" else label
-
-
-@lru_cache(_MAX_CACHED_LABELS)
-def _describe_label(label: str) -> tuple[int, ...]:
-    outline = simplify_label(label)
-    named = hash_string(label)
-    outlined = named if outline == label else hash_string(outline)
-    kinds = (
-        (LabelKinds.VARIABLE, label.startswith("v:")),
-        (LabelKinds.UNORDERED, label in UNORDERED),
-        (LabelKinds.UNORDERED_OUTLINE, outline in UNORDERED),
-        (LabelKinds.APPLIED, label in _APPLIED),
-        (LabelKinds.INDEXED, label == "idx"),
-        (LabelKinds.DETAIL, label in _DETAILS),
-        (LabelKinds.WRAPPER, label in _WRAPPERS),
-        (LabelKinds.PLAIN, label.startswith(_PLAIN_LEAVES)),
-    )
-    hashes = (
-        named,
-        _ANY_VARIABLE if label.startswith("v:") else named,
-        outlined,
-        _ANY_VARIABLE if outline.startswith("v:") else outlined,
-    )
-    return *hashes, sum(bit for bit, applies in kinds if applies)
-
-
-def describe_labels(labels: Iterable[str]) -> Codes:
-    """Return what terms are made of: (labels, 5).
-
-    The columns are hashes of a label with and without names, the same of its outline, and bits of `LabelKinds`.
-    """
-    return np.array([_describe_label(label) for label in labels], np.uint64).reshape(-1, _PROPERTIES)
 
 
 class StoredLabels(list[str]):
@@ -86,7 +33,7 @@ class StoredLabels(list[str]):
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__(names)
         self._known = np.zeros(len(self), bool)
-        self._properties = np.zeros((len(self), _PROPERTIES), np.uint64)
+        self._properties = np.zeros((len(self), LABEL_COLUMNS), np.uint64)
 
     def describe(self, label: Integers) -> Codes:
         """Return what `describe_labels` says of all labels; only the rows of the given numbers are meant to be used."""
@@ -118,7 +65,7 @@ class OperatorForest:
 
     @cached_property
     def properties(self) -> Codes:
-        """What `describe_labels` says of the labels that occur: (labels, 5)."""
+        """What `describe_labels` says of the labels that occur: (labels, LABEL_COLUMNS)."""
         if isinstance(self.labels, StoredLabels):
             return self.labels.describe(self.label)
         return describe_labels(self.labels)

@@ -3,6 +3,7 @@
 import { parseBatch } from "./batches.mjs";
 import { openDocument } from "./document.mjs";
 import { explainHits } from "./explain.mjs";
+import { listLabelKinds } from "./labels.mjs";
 import { prepare } from "./macros.mjs";
 import { matchPattern } from "./matching.mjs";
 import { convertFormulas } from "./trees.mjs";
@@ -33,4 +34,9 @@ export function match(json) {
 export function explain(json) {
   const { query, hits, operators, forms } = JSON.parse(json);
   return JSON.stringify(explainHits(query, hits, operators, forms));
+}
+
+// Returns which labels are of which kind.
+export function describeLabels() {
+  return JSON.stringify(listLabelKinds());
 }

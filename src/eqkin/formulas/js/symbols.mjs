@@ -102,7 +102,7 @@ export const LABEL_TRAITS = makeBits([
   [VARIABLE, "v"],
   [MATRIX, "transpose matrix"],
   [OMISSIBLE, "app D"], [OMISSIBLE | BIG_LABEL, BIG_OPERATORS], // see Simplifier
-  [UNORDERED, "+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner"], // as in trees/operators.py
+  [UNORDERED, "+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner"],
   [RELATION_LABEL, RELATIONS],
   [COMPOUND, "chain list rows with cases ⇒ ⇔"], // of statements
   [SOLVABLE, "= ≈ ≠ ∝ < ≤ ≪"], [EQUALITY, "= ≈ ∝"], [EQUATION, "= ≈"],
