@@ -199,8 +199,7 @@ def _index(settings: ScaleSettings, size: int) -> Record:
     shutil.rmtree(library / INDEX_FOLDER, ignore_errors=True)
     done = run_eqkin("index", "--library", str(library), "--json", *settings.executor)
     figures = {name: done.json[name] for name in ("vectors", "steps")}
-    forest = sum(path.stat().st_size for path in (library / "forest").iterdir())
-    disk = {"database": (library / "library.db").stat().st_size, "forest": forest, **done.json["bytes"]}
+    disk = {"database": (library / "library.db").stat().st_size, **done.json["bytes"]}
     return {**figures, "jobs": settings.jobs, "disk": disk, **done.figures}
 
 

@@ -34,7 +34,7 @@ def measure_size(library: LibraryFolder) -> BenchmarkReport:
     arrays: dict[str, int] = defaultdict(int)
     tables: dict[str, int] = {}
     for path in sorted(path for path in library.rglob("*") if path.is_file()):
-        kind = path.parent.name if path.parent.name == "forest" else path.name.split("-")[0].split(".")[0]
+        kind = path.name.split("-")[0].split(".")[0]
         if path.suffix != _SAFETENSORS:
             parts[kind] += path.stat().st_size
             if path.suffix == ".db":

@@ -33,7 +33,7 @@ def test_grown_papers_are_read_with_their_metadata(grown: growth.GrownCorpus, tm
             formulas="displays",
         )
         papers = library.list_papers()
-        sizes = np.concatenate([forest.sizes for _, forest in library.iter_forests()])
+        sizes = np.concatenate([forest.sizes for _, forest, _ in library.iter_trees(library.list_tree_keys())])
         citations = {row[0] for row in library.connection.execute("SELECT cited FROM citations")}
     assert not report.failed
     assert report.papers == grown.papers > 6

@@ -33,7 +33,7 @@ def test_scale_measures_every_step(folder: Path) -> None:
     assert 300 <= found["grow"]["equations"] == found["add"]["equations"] <= 700
     assert found["index"]["vectors"] == found["add"]["converted"]
     assert found["index"]["steps"].keys() >= {"embedding", "structure", "words"}
-    assert all(found["index"]["disk"][part] > 0 for part in ("database", "forest", "vectors", "structure", "words"))
+    assert all(found["index"]["disk"][part] > 0 for part in ("database", "vectors", "structure", "words"))
     assert (found["serve"]["searches"], found["serve"]["errors"]) == (3, 0)
     assert 0 < found["serve"]["p50_ms"] <= found["serve"]["p99_ms"]
     assert found["serve"]["processor_ms"] > 0

@@ -9,7 +9,7 @@ from tests.benchmarks.running import run, run_benchmark
 def test_size_counts_every_byte_once(atlas_library: Path) -> None:
     report = run_benchmark("size", "--library", atlas_library)
     parts = {row["name"]: row["bytes"] for row in report["tables"]["parts"]}
-    assert {"library", "forest", "vectors", "terms", "operator trees", "words"} <= parts.keys()
+    assert {"library", "vectors", "terms", "operator trees", "words"} <= parts.keys()
     arrays = {row["name"]: row["bytes"] for row in report["tables"]["arrays"]}
     trees = sum(size for name, size in arrays.items() if name.startswith("terms: operators."))
     assert parts["operator trees"] == trees

@@ -66,7 +66,7 @@ def test_demo_builds_the_atlas_shows_names_of_kin_and_serves_the_page(
     for part in ("equations found", "<math", "Kin of Bayes' law", "1,631 equations embedded in 128 dimensions"):
         assert part in built.out
     assert f"eqkin search 'E = mc^2' --library {tmp_path / 'eqkin' / 'atlas'}\n" in built.out
-    assert (tmp_path / "eqkin" / "atlas" / "manifest.json").exists()
+    assert (tmp_path / "eqkin" / "atlas" / "library.db").exists()
     printed: list[str] = []
     process, address = serve("demo", printed=printed, NO_SERVE="0")
     try:

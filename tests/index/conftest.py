@@ -56,7 +56,7 @@ def library(tmp_path: Path, notes: Path) -> Library:
 def expected(library: Library, encoder: Encoder) -> dict[int, np.ndarray]:
     """Compute the unit vectors of all trees without the index."""
     vectors = {}
-    for numbers, forest in library.iter_forests():
+    for numbers, forest, _ in library.iter_trees(library.list_tree_keys()):
         for number, vector in zip(numbers.tolist(), encoder.embed(forest), strict=True):
             vectors[number] = vector / np.linalg.norm(vector)
     return vectors

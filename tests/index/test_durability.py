@@ -83,7 +83,7 @@ def content(folder):
         found = [words.search(library, text, 50) for text in ("note", "note1 note7", "equation nobody", "changed")]
         sections = [sorted(section for section, _ in hits) for hits in found]
         vectors = index.get_vectors(index.trees).tolist()
-        codes = [extract_terms(parse_operators(forest)).code for _, forest in library.iter_forests()]
+        codes = [extract_terms(parse_operators(forest)).code for _, forest, _ in library.iter_trees(library.list_tree_keys())]
         return index.missing, index.trees.tolist(), vectors, sections, terms(index.terms, np.concatenate(codes))
 
 def terms(structure, codes):
@@ -190,7 +190,7 @@ def test_verify_reports_missing_files_and_an_update_replaces_them(library: Libra
 
 def test_damaged_index_raises_only_our_errors(library: Library, encoder: Encoder) -> None:
     update_index(library, encoder)
-    (terms,) = (extract_terms(parse_operators(forest)) for _, forest in library.iter_forests())
+    (terms,) = (extract_terms(parse_operators(forest)) for _, forest, _ in library.iter_trees(library.list_tree_keys()))
     codes = np.unique(terms.code)
     chance = random.Random(3)
     for path in [p for p in (library.folder / "index").rglob("*") if p.is_file() and p.stat().st_size]:

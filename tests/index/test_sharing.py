@@ -12,7 +12,6 @@ from eqkin.errors import CorruptData
 from eqkin.index.manifest import IndexManifest, IndexSettings
 from eqkin.index.reader import VectorIndex
 from eqkin.index.update import update_index
-from eqkin.library.queries import list_tree_ids
 from eqkin.storage.segments import SegmentEntry, cache_hashes, has_hash, is_intact
 
 SETTINGS = IndexSettings(max_flat_vectors=1_000, max_compared_trees=10)
@@ -78,13 +77,3 @@ def test_verify_finds_damage_that_left_file_times_unchanged(atlas: Library, enco
         assert not has_hash(path, digest)
         update_index(atlas, encoder, settings=SETTINGS)
         assert not verify(atlas.folder).problems
-
-
-def test_list_tree_ids_returns_all_trees_whatever_gaps_there_are(atlas: Library) -> None:
-    everything = list_tree_ids(atlas).tolist()
-    atlas.connection.execute("UPDATE equations SET tree = 5000000000 WHERE tree = ?", (everything[50],))
-    for gaps in ([0], [5, 6, 7, 300], [*range(0, 900, 7)], [*range(100, 1_400)], [*range(1_401)]):
-        gone = ", ".join(str(everything[gap]) for gap in gaps)
-        atlas.connection.execute(f"DELETE FROM equations WHERE tree IN ({gone})")
-        rows = atlas.connection.execute("SELECT tree FROM equations WHERE tree IS NOT NULL ORDER BY tree").fetchall()
-        assert list_tree_ids(atlas).tolist() == [row[0] for row in rows]

@@ -39,7 +39,7 @@ from tests.index.conftest import write_note
 
 def _terms(library: Library) -> Iterator[tuple[int, np.ndarray]]:
     """The terms of each tree that should be indexed."""
-    for numbers, forest in library.iter_forests():
+    for numbers, forest, _ in library.iter_trees(library.list_tree_keys()):
         yield from zip(numbers.tolist(), _extract_codes(to_bytes(forest)), strict=True)
 
 
@@ -269,9 +269,10 @@ def test_interrupted_update_keeps_the_terms_it_extracted(library: Library, encod
 
     with pytest.raises(KeyboardInterrupt):
         update_index(library, encoder, interrupt, settings=small)
-    assert _opened(library, encoder).missing == 7
+    missing = _opened(library, encoder).missing
+    assert 0 < missing <= 7
     report = update_index(library, encoder)
-    assert (report.embedded, report.structured) == (0, 7)
+    assert (report.embedded, report.structured) == (0, missing)
     _check(library, encoder)
 
 

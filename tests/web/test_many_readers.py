@@ -29,7 +29,6 @@ from pathlib import Path
 from eqkin import Encoder, Library
 from eqkin.index.manifest import IndexSettings
 from eqkin.index.update import update_index
-from eqkin.library import writer
 
 folder, notes, mark, encoder = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Encoder.load()
 notes.mkdir()
@@ -39,7 +38,6 @@ with Library.open(folder, create=True) as library:
         note.write_text(f"# Note {number}\n\nOn products number{number}.\n\n$$ {mark % (number, number, number)} $$\n")
         library.add(note)
         share = 0.5 if number % 2 else 0.0
-        writer.SETTINGS = writer.WriterSettings(max_segments=2, max_dead_fraction=share)
         if not number % 2:
             library.remove(str(notes / f"n{number - 1}.md"))
         update_index(library, encoder, settings=IndexSettings(max_segments=2, max_dead_fraction=share))
