@@ -24,6 +24,7 @@ _MAX_WORDS = 6
 _MAX_CHARACTERS = 60
 _MAX_THEOREM_EQUATIONS = 2
 _MAX_DISTANCE = 60  # characters between an equation and the words that name it
+_MAX_AFTER = 300  # characters after an equation, and before it those that may hint at a name
 _REACH = 700  # characters of LaTeX around an equation that are read
 _NOUNS = (
     "theorem|law|rule|formula|formulae|formulas|equations?|identity|identities|inequality|lemma|principle|relations?"
@@ -168,36 +169,61 @@ def _find_theorem_titles(latex: str) -> dict[int, str]:
 
 
 def _find_in_context(before: str, after: str) -> Iterator[tuple[str, str]]:
-    after = after[:300]
-    if not _HINT.search(before[-300:]) and not _HINT.search(after):
+    """Yield the names that the text just before and after an equation gives it, and where each was found."""
+    after = after[:_MAX_AFTER]
+    # Most equations have no name: a fast search rules them out.
+    if not _HINT.search(before[-_MAX_AFTER:]) and not _HINT.search(after):
         return
     paragraph = re.split(r"\n\s*\n", before.rstrip())[-1]
     sentence = re.split(r"(?<=[^A-Z\d][^A-Z])[.!?](?=\s+[A-Z\\])", paragraph)[-1]
     plain = " ".join(to_plain_text(sentence).split())
     opening = re.split(r"(?<=[^A-Z])[.](?: |$)|\n\n", " ".join(to_plain_text(after).split()))[0][:200] + "."
-    for called in _CALLED.finditer(plain):
-        if not plain[called.end("name") :].strip(" .,:;)\"”'") and (name := clean_name(called["name"])):
-            yield name, "called"
-    said = _CALLED.search(opening, 0, _MAX_DISTANCE + _MAX_CHARACTERS) if _POINTS_BACK.match(opening) else None
-    if said and said.start() < _MAX_DISTANCE and (name := clean_name(said["name"])):
+    for name in _find_called(plain, opening):
         yield name, "called"
     for found in (_STATES.search(plain), _AFTER_IS.match(opening)):
-        if found and _is_law(name := clean_name(found["name"])) and _is_proper(name):
+        if found and (name := _clean_law(found["name"])):
             yield name, "called"
+    if name := _find_before(plain):
+        yield name, "before"
+    if _DEFINES.search(plain) and (name := _find_emphasised(sentence)):
+        yield name, "emphasised"
+
+
+def _find_called(plain: str, opening: str) -> Iterator[str]:
+    """Yield names after "known as": at the end of the sentence before, or of one after it that points back."""
+    for called in _CALLED.finditer(plain):
+        is_last = not plain[called.end("name") :].strip(" .,:;)\"”'")
+        if is_last and (name := clean_name(called["name"])):
+            yield name
+    if _POINTS_BACK.match(opening):
+        said = _CALLED.search(opening, 0, _MAX_DISTANCE + _MAX_CHARACTERS)
+        if said and said.start() < _MAX_DISTANCE and (name := clean_name(said["name"])):
+            yield name
+
+
+def _find_before(plain: str) -> str:
+    """Return the name just before an equation: "and obtain the heat equation", not "by the chain rule"."""
     for pattern in (_POSSESSIVE_BEFORE, _BEFORE):
         last = pattern.search(plain)
         if last and _STATED.search(last["name"]) and not _APPLIES.search(plain[: last.start("name")]):
-            if _is_law(name := clean_name(last["name"])) and _is_proper(name):
-                yield name, "before"
-                break
-    if _DEFINES.search(plain):
-        terms = [
-            term["name"] or term["bold"]
-            for term in _EMPHASISED.finditer(sentence)
-            if not _APPLIES.search(sentence[: term.start()])
-        ]
-        if len(terms) == 1 and _HEAD.search(name := clean_name(terms[0].rstrip(".:,; "))) and " " in name:
-            yield name, "emphasised"
+            if name := _clean_law(last["name"]):
+                return name
+    return ""
+
+
+def _find_emphasised(sentence: str) -> str:
+    """Return the only emphasised term of a sentence that defines something, if it names a law."""
+    found = [term for term in _EMPHASISED.finditer(sentence) if not _APPLIES.search(sentence[: term.start()])]
+    if len(found) != 1:
+        return ""
+    name = clean_name((found[0]["name"] or found[0]["bold"]).rstrip(".:,; "))
+    return name if " " in name and _HEAD.search(name) else ""
+
+
+def _clean_law(text: str) -> str:
+    """Return a phrase as the proper name of a law, or "" if it is none."""
+    name = clean_name(text)
+    return name if _is_law(name) and _is_proper(name) else ""
 
 
 def clean_name(text: str) -> str:

@@ -17,7 +17,7 @@ from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, INNER_ENVIRONMENTS, M
 from eqkin.latex.macros import RESERVED_COMMANDS, Definition, Environment, Macro, find_definitions
 from eqkin.latex.numbering import EquationCounter, strip_numbering, strip_trailing
 from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, iter_inline_formulas, to_plain_text
-from eqkin.latex.rows import extract_row, split_rows
+from eqkin.latex.rows import split_rows
 from eqkin.latex.scan import Scanner, strip_comments
 from eqkin.latex.structural import MacroChange, expand_alias, expand_environment_commands, expand_structural
 from eqkin.latex.titles import TitlePage, clean_heading, read_heading, read_title_page
@@ -85,7 +85,6 @@ class Equation:
     epoch: int = 0  # index of the macro table that holds here
     printed: str = ""  # its number: "3.6"
     whole: int = -1  # of a row: index of its display in Document.equations
-    spans: str = ""  # of a row: where it is in the body of its display
     inline: bool = False
 
 
@@ -289,8 +288,7 @@ def _read_display(environment: str, inner: str, counter: EquationCounter) -> lis
     for row, end in zip(rows, [*(row.begin for row in rows[1:]), len(inner) + 1], strict=False):
         own = [name for at, name in labels if row.begin <= at < end]
         numbers = [text for begin, text in printed.items() if row.begin <= begin < end and text]
-        latex = extract_row(body, row.spans)
-        found.append(Equation("DISPLAY", latex, 0, 0, own[0] if own else "", spans=row.spans))
+        found.append(Equation("DISPLAY", row.latex, 0, 0, own[0] if own else ""))
         found[-1].printed = numbers[-1] if numbers else ""
     return found
 

@@ -9,7 +9,7 @@ of the row that begins the chain, so that `a = b \\ = c` gives `a = b` and `a = 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eqkin.latex.environments import ALIGNED_ENVIRONMENTS, GATHERED_ENVIRONMENTS, PLAIN_ENVIRONMENTS
 from eqkin.latex.numbering import UNFINISHED, strip_trailing
@@ -54,36 +54,27 @@ _OUTER_END = re.compile(r"\\end\s*\{[a-z]+\*?\}\s*(?:\\right\s*(?:\.|\\\}|\\rbra
 _SYSTEMS = ("cases", "dcases", "array", "matrix")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Row:
     """A row of a display."""
 
-    begin: int  # after the line break before it
-    start: int  # of its own formula
-    end: int
-    spans: str  # of the display's LaTeX, as `start-end` separated by blanks
+    begin: int  # in the display, after the line break before it
+    pieces: list[str]  # of its formula, in order
 
-
-def extract_row(latex: str, spans: str) -> str:
-    """Return the LaTeX of a row of a display."""
-    pieces = []
-    for span in spans.split(" "):
-        start, _, end = span.partition("-")
-        pieces.append(latex[int(start) : int(end)].strip())
-    text, depth = " ".join(pieces), 0
-    if "&" not in text:
-        return text
-    out, at = [], 0
-    for match in _GROUP_OR_MARK.finditer(text):
-        kind = match.lastgroup
-        if kind == "open":
-            depth += 1
-        elif kind == "close":
-            depth -= 1
-        elif kind == "mark" and depth <= 0:
-            out.append(text[at : match.start()])
-            at = match.end()
-    return " ".join("".join([*out, text[at:]]).split())
+    @property
+    def latex(self) -> str:
+        """Its formula, without the alignment marks that are not in groups."""
+        text = " ".join(self.pieces)
+        if "&" not in text:
+            return text
+        kept: list[str] = []
+        depth = at = 0
+        for match in _GROUP_OR_MARK.finditer(text):
+            depth += (match.lastgroup == "open") - (match.lastgroup == "close")
+            if match.lastgroup == "mark" and depth <= 0:
+                kept.append(text[at : match.start()])
+                at = match.end()
+        return " ".join("".join([*kept, text[at:]]).split())
 
 
 def split_rows(environment: str, body: str) -> tuple[list[Row], list[int]]:
@@ -142,8 +133,7 @@ def _scan_lines(body: str, start: int, end: int, *, has_pairs: bool) -> list[_Li
     mark = -1  # end of the last one
 
     def add(stop: int, is_first: bool) -> None:
-        lead = _LEAD.match(body, at, stop)
-        first = lead.end() if lead else at
+        first = _skip_lead(body, at, stop)
         last = first + len(strip_trailing(body[first:stop].rstrip(" \t\n&"))[0])
         if last > first:
             here = [r for r in relations if first <= r[0] < last]
@@ -183,49 +173,76 @@ def _scan_lines(body: str, start: int, end: int, *, has_pairs: bool) -> list[_Li
 def _begins_equation(body: str, at: int, end: int) -> bool:
     """Return whether another equation begins after a mark: a left side, then a relation in the same row."""
     end = min(end, at + _MAX_CELL)
-    lead = _LEAD.match(body, at, end)
-    at = lead.end() if lead else at
+    at = _skip_lead(body, at, end)
     row = _TOKEN_BREAK.search(body, at, end)
     found = RELATION_SIGN.search(body, at, row.start() if row else end)
     return found is not None and found.start() > at and not _OPERATOR.match(body, at) and body[at : at + 1] != "-"
 
 
+@dataclass
+class _Chain:
+    """What the next lines of a chain `a = b`, `= c`, `< d` lack: its left side, and its relation if one is stronger."""
+
+    left: list[str] = field(default_factory=list)
+    is_open: bool = False  # its last row is only the left side
+    relation: str = ""  # one that is not an equality
+
+
 def _join_lines(body: str, lines: list[_Line]) -> list[Row]:
     """Make equations of lines: join those that continue others, and complete those that begin with a relation."""
     rows: list[Row] = []
-    left = ""  # the span of the left side of the chain
-    is_open = False  # the last row is only the left side of a chain
-    stronger: tuple[int, int] | None = None  # a relation of the chain that is not an equality
+    chain = _Chain()
     for line in lines:
-        logical = _LOGICAL.match(body, line.start)
-        if logical:  # a new statement: "=> a = b"
-            lead = _LEAD.match(body, logical.end())
-            line.start = lead.end() if lead else logical.end()
-            if line.relation and line.relation[0] < line.start:
-                found = RELATION_SIGN.search(body, line.start, line.end)
-                line.relation = found.span() if found else None
-        own, relation = f"{line.start}-{line.end}", line.relation
-        previous = body[rows[-1].start : rows[-1].end] if rows else ""
-        if (
-            rows
-            and not logical
-            and (relation is None or _OPERATOR.match(body, line.start) or UNFINISHED.search(previous))
-        ):
-            last = rows.pop()
-            rows.append(Row(last.begin, last.start, line.end, f"{last.spans} {own}"))
-            left = rows[-1].spans if is_open else left
-        elif relation is not None and relation[0] == line.start:
-            is_equal = body[relation[0] : relation[1]] == "="
-            if left and stronger and is_equal:
-                own = f"{stronger[0]}-{stronger[1]} {relation[1]}-{line.end}"
-            elif not is_equal:
-                stronger = relation
-            begin = rows.pop().begin if is_open and rows else line.begin
-            is_open = False
-            rows.append(Row(begin, line.start, line.end, f"{left} {own}" if left else own))
-        else:
-            is_open = relation is None
-            left = (f"{line.start}-{relation[0]}" if relation else own) if line.is_first else ""
-            stronger = relation if relation and body[relation[0] : relation[1]] != "=" else None
-            rows.append(Row(line.begin, line.start, line.end, own))
+        is_statement = _skip_implication(body, line)
+        text = body[line.start : line.end].strip()
+        if rows and not is_statement and _continues(body, line, rows[-1]):
+            rows[-1].pieces.append(text)
+            if chain.is_open:
+                chain.left = list(rows[-1].pieces)
+            continue
+        if line.relation is None:
+            chain = _Chain([text] if line.is_first else [], is_open=True)
+            rows.append(Row(line.begin, [text]))
+            continue
+        start, end = line.relation
+        sign = body[start:end]
+        if start > line.start:
+            left = [body[line.start : start].strip()] if line.is_first else []
+            chain = _Chain(left, relation="" if sign == "=" else sign)
+            rows.append(Row(line.begin, [text]))
+            continue
+        # The line begins with a relation: its left side is that of the chain, and after `a < b` it is `a < c`.
+        own = [text]
+        if sign != "=":
+            chain.relation = sign
+        elif chain.left and chain.relation:
+            own = [chain.relation, body[end : line.end].strip()]
+        begin = rows.pop().begin if chain.is_open and rows else line.begin
+        chain.is_open = False
+        rows.append(Row(begin, [*chain.left, *own]))
     return rows
+
+
+def _skip_implication(body: str, line: _Line) -> bool:
+    """Return whether a line begins with `=>`, so that it is a new statement, which then begins after that sign."""
+    logical = _LOGICAL.match(body, line.start)
+    if logical is None:
+        return False
+    line.start = _skip_lead(body, logical.end(), len(body))
+    if line.relation and line.relation[0] < line.start:
+        found = RELATION_SIGN.search(body, line.start, line.end)
+        line.relation = found.span() if found else None
+    return True
+
+
+def _continues(body: str, line: _Line, row: Row) -> bool:
+    """Return whether a line goes on with the row before it: it states nothing itself, or that row is not finished."""
+    if line.relation is None or _OPERATOR.match(body, line.start):
+        return True
+    return UNFINISHED.search(row.pieces[-1]) is not None
+
+
+def _skip_lead(body: str, at: int, end: int) -> int:
+    """Return where the formula of a line begins: after spaces and marks."""
+    lead = _LEAD.match(body, at, end)
+    return lead.end() if lead else at
