@@ -12,7 +12,6 @@ package that would have defined a command.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -329,7 +328,6 @@ _READERS: dict[str, Callable[[Scanner, int, re.Match[str]], _ReadResult]] = {
     )
     for name in names.split()
 }
-_STORED_MACRO = re.compile(rb'\{(?:[^"{}]++|"(?:[^"\\]++|\\.)*+")*+\}')  # a JSON object without objects inside
 # alternatives that start with a plain letter are skipped fast
 _DEFINITION = re.compile(r"\\(" + "|".join(_READERS) + r")(?![A-Za-z@])\s*+\*?\s*+")
 
@@ -338,38 +336,29 @@ def pack_macros(tables: list[dict[str, Macro]], epochs: list[int]) -> bytes:
     """Return tables of macros, and which of them holds for each equation of a document, as they are stored."""
     if not any(tables):
         return b""
-    content: object = list(tables[0].values())
-    if len(tables) > 1:
-        pairs = zip(tables, tables[1:], strict=False)
-        changes = [[macro for name, macro in after.items() if before.get(name) != macro] for before, after in pairs]
-        content = {"tables": [content, *changes], "epochs": epochs}
-    return zstandard.compress(orjson.dumps(content), 1)
+    # Of the tables after the first, only what they change: a long work defines the same names in every chapter.
+    pairs = zip([{}, *tables], tables, strict=False)
+    changes = [[macro for name, macro in after.items() if before.get(name) != macro] for before, after in pairs]
+    return zstandard.compress(orjson.dumps({"tables": changes, "epochs": epochs}), 1)
 
 
 def unpack_macros(packed: bytes, equations: int = 0) -> tuple[list[dict[str, Macro]], list[int]]:
     """Return the tables that `pack_macros` stored, and which of them holds for each of some equations."""
-    content = orjson.loads(zstandard.decompress(packed)) if packed else []
-    if isinstance(content, list):  # one table for all, as eqkin 0.1 stored it
-        content = {"tables": [content], "epochs": [0] * equations}
+    stored = _decompress(packed) or {"tables": [[]], "epochs": [0] * equations}
     tables: list[dict[str, Macro]] = []
-    for changes in content["tables"]:
+    for changes in stored["tables"]:
         macros = map(_build_macro, changes)
         tables.append({**(tables[-1] if tables else {}), **{macro.name: macro for macro in macros}})
-    return tables, content["epochs"]
+    return tables, stored["epochs"]
+
+
+def _decompress(packed: bytes) -> dict[str, Any]:
+    content: dict[str, Any] = orjson.loads(zstandard.decompress(packed)) if packed else {}
+    return content
 
 
 def _build_macro(stored: dict[str, Any]) -> Macro:
     return Macro(**stored | {"args": tuple(map(tuple, stored["args"]))})
-
-
-class _Decompressor(threading.local):
-    """One decompressor per thread: three times as fast as making one per table."""
-
-    def __init__(self) -> None:
-        self.decompress = zstandard.ZstdDecompressor().decompress
-
-
-_DECOMPRESSOR = _Decompressor()
 
 
 class MacroTables:
@@ -380,16 +369,13 @@ class MacroTables:
     """
 
     def __init__(self, packed: bytes) -> None:
-        self._stored = _DECOMPRESSOR.decompress(packed) if packed else b""
-        self._found: dict[str, Macro | None] = {}
+        tables = _decompress(packed).get("tables", [])
+        self._stored = {macro["name"]: macro for changes in reversed(tables) for macro in changes}
 
     def find(self, name: str) -> Macro | None:
         """Return a macro as it is first defined; None for an unknown name."""
-        if name not in self._found:
-            start = self._stored.find(b'{"name":' + orjson.dumps(name) + b",")
-            match = _STORED_MACRO.match(self._stored, start) if start >= 0 else None
-            self._found[name] = _build_macro(orjson.loads(match[0])) if match else None
-        return self._found[name]
+        stored = self._stored.get(name)
+        return _build_macro(stored) if stored else None
 
 
 @lru_cache(_MAX_UNPACKED)

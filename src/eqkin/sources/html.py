@@ -9,10 +9,10 @@ from __future__ import annotations
 import codecs
 import html
 import re
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from xml.sax.saxutils import escape, quoteattr
 
 from eqkin.errors import BadInput
@@ -50,6 +50,21 @@ _TOKEN = re.compile(
 _ATTRIBUTE = re.compile(r"""([^\s=/"'<>]{1,200})(?:\s{0,50}=\s{0,50}(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+)))?""")
 _NAMESPACE_PREFIX = re.compile(r"\A(?:m|mml|mathml|html|h):")
 _RAW_TEXT_TAGS = ("script", "style", "textarea", "template", "noscript", "iframe", "xmp")
+_META_NAMES = {
+    "citation_title": "title",
+    "dc.title": "title",
+    "citation_author": "author",
+    "author": "author",
+    "dc.creator": "author",
+    "citation_date": "date",
+    "citation_publication_date": "date",
+    "dc.date": "date",
+    "date": "date",
+    "citation_doi": "doi",
+    "dc.identifier": "doi",
+    "citation_arxiv_id": "arxiv",
+}
+_MAX_UNCLOSED = 200  # elements that one end tag may close
 _FIRST_TAG = re.compile(r"<[a-zA-Z]")
 _XML_NAME = re.compile(r"[a-zA-Z_][\w.-]*\Z", re.ASCII)
 _ANNOTATIONS = ("annotation", "annotation-xml")
@@ -64,7 +79,7 @@ def read_html(raw: bytes, key: str, origin: str) -> Paper:
     prolog = text[: first.start()] if first else text
     if re.search(r"<!ENTITY|<!DOCTYPE[^>\[]{0,1000}\[", prolog, re.IGNORECASE):  # only hostile pages do
         raise BadInput(f"{origin}: declares XML entities; such files are refused")
-    page = _PageConverter("<math" in text or ":math" in text)
+    page = _PageConverter(Paper(key, "", origin, kind="html"), has_mathml="<math" in text or ":math" in text)
     for token in _tokenize_html(text):
         if isinstance(token, str):
             page.handle_text(token)
@@ -72,7 +87,7 @@ def read_html(raw: bytes, key: str, origin: str) -> Paper:
             page.handle_end_tag(token.name)
         else:
             page.handle_start_tag(token)
-    return page.build_paper(key, origin)
+    return page.finish()
 
 
 def _decode_page(raw: bytes) -> str:
@@ -86,30 +101,23 @@ def _decode_page(raw: bytes) -> str:
 
 
 class _PageConverter:
-    """Converts one page from its tags and text, given in order."""
+    """Fills a paper from the tags and text of one page, given in order."""
 
-    def __init__(self, has_mathml: bool) -> None:
-        self._escapes_dollars = has_mathml  # without MathML a dollar sign may be math for MathJax
+    def __init__(self, paper: Paper, *, has_mathml: bool) -> None:
+        self._paper = paper
+        # Without MathML a dollar sign may be math for MathJax.
+        self._escapes_dollars = has_mathml
         self._out: list[str] = []
-        self._open: list[str] = []
-        self._dropped_at = 0  # depth of the dropped element that is open, 0 for none
-        self._equation_at = 0  # depth of the element that is one equation
+        # The open elements, and what is done when each is closed.
+        self._open: list[tuple[str, Callable[[], None] | None]] = []
+        self._is_dropped = self._is_captured = self._is_reference = self._is_equation = False
+        self._n_groups = self._n_displays = 0
         self._equation: list[MathElement] = []
         self._equation_text: list[str] = []
-        self._references_at = 0  # depth of the list of references
-        self._references_start = 0
-        self._references: list[str] = []
-        self._groups: list[int] = []
-        self._displays: list[int] = []
         self._math: MathElement | None = None
-        self._captured: tuple[str, int, int] | None = None  # what is captured, depth, where its text starts
         self._script = ""
-        self._title = self._heading_title = self._arxiv_id = self._lang = ""
-        self._year: int | None = None
-        self._doi = self._url = ""
-        self._authors: list[str] = []
+        self._heading_title = self._arxiv_id = ""
         self._persons: list[str] = []
-        self._notes: list[str] = []
 
     def handle_start_tag(self, tag: HtmlTag) -> None:
         """Handle a start tag."""
@@ -120,41 +128,42 @@ class _PageConverter:
             self._read_metadata(tag)
         if tag.name in _BLOCK_TAGS:
             self._out.append("\n")
-        if tag.name in _VOID_TAGS:
-            return
         if tag.name == "math":
-            if not self._dropped_at and self._math is None:
-                self._math = MathElement(tag, LIMITS.mathml_chars)
+            if not self._is_dropped and self._math is None:
+                self._math = MathElement(tag)
                 if tag.empty:
                     self._end_math()
-            return
-        if tag.empty and tag.name in _BLOCK_TAGS | {"a", "span", "script"}:
-            return
-        self._open.append(tag.name)
-        if not self._dropped_at:
-            self._enter_element(tag, len(self._open))
+        elif tag.name not in _VOID_TAGS and not (tag.empty and tag.name in _BLOCK_TAGS | {"a", "span", "script"}):
+            self._open.append((tag.name, None if self._is_dropped else self._enter_element(tag)))
 
-    def _enter_element(self, tag: HtmlTag, depth: int) -> None:
+    def _enter_element(self, tag: HtmlTag) -> Callable[[], None] | None:
+        """Note what an element means, and return what is to be done at its end."""
         classes = tag.classes
         if tag.name == "script" and tag.attributes.get("type", "").startswith(("math/tex", "math/mml")):
             self._script = tag.attributes["type"]
         if tag.name in _DROPPED_TAGS or classes & _DROPPED_CLASSES:
-            self._dropped_at = depth
-        elif tag.name in _HEADINGS or tag.name == "title":
-            self._begin_capture(tag.name if "ltx_title_document" not in classes else "document", depth)
-        elif "ltx_bibliography" in classes and not self._references_at:
-            self._references_at, self._references_start = depth, len(self._out)
-        elif self._references_at:
+            self._is_dropped = True
+            return self._end_dropped
+        if tag.name in _HEADINGS or tag.name == "title":
+            return self._capture(tag.name if "ltx_title_document" not in classes else "document")
+        if "ltx_bibliography" in classes and not self._is_reference:
+            self._is_reference = True
+            return partial(self._end_references, len(self._out))
+        if self._is_reference:
             self._handle_reference(tag)
         elif "ltx_personname" in classes:
-            self._begin_capture("person", depth)
+            return self._capture("person")
         elif "ltx_equationgroup" in classes:
-            self._groups.append(depth)
-        elif not self._equation_at and ("ltx_equation" in classes or (self._groups and tag.name == "tbody")):
-            if tag.name != "tbody" or "id" in tag.attributes or "ltx_equation" in classes:
-                self._equation_at = depth
+            self._n_groups += 1
+            return self._end_group
+        elif "ltx_equation" in classes or (self._n_groups and tag.name == "tbody" and "id" in tag.attributes):
+            if not self._is_equation:
+                self._is_equation = True
+                return self._end_equation
         elif "katex-display" in classes or tag.attributes.get("display") == "true":
-            self._displays.append(depth)
+            self._n_displays += 1
+            return self._end_display
+        return None
 
     def _handle_reference(self, tag: HtmlTag) -> None:
         """Mark the start of an item of the bibliography, and keep addresses of arXiv papers in it."""
@@ -169,36 +178,19 @@ class _PageConverter:
             if name == "math":
                 self._end_math()
             else:
-                self._math.add_tag(HtmlTag(name, closes=True))
-            return
-        if name not in self._open[-200:]:
-            return
-        while self._open:
-            last = self._open.pop()
-            self._leave_element(len(self._open) + 1)
-            if last in _BLOCK_TAGS:
-                self._out.append("\n")
-            if last == name:
-                return
+                self._math.close(name)
+        elif any(name == opened for opened, _ in self._open[-_MAX_UNCLOSED:]):
+            while self._close_last() != name:
+                pass
 
-    def _leave_element(self, depth: int) -> None:
-        """Finish what was begun at `depth`."""
-        if self._dropped_at >= depth:
-            self._dropped_at = 0
-            self._script = ""
-        if self._equation_at >= depth:
-            self._equation_at = 0
-            self._end_equation()
-        if self._groups and self._groups[-1] >= depth:
-            self._groups.pop()
-        if self._displays and self._displays[-1] >= depth:
-            self._displays.pop()
-        if self._captured and self._captured[1] >= depth:
-            self._end_capture()
-        if self._references_at >= depth:
-            self._references_at = 0
-            self._references.append(clean_text("".join(self._out[self._references_start :])))
-            del self._out[self._references_start :]
+    def _close_last(self) -> str:
+        """Close the innermost element and return its name."""
+        name, end = self._open.pop()
+        if end is not None:
+            end()
+        if name in _BLOCK_TAGS:
+            self._out.append("\n")
+        return name
 
     def handle_text(self, text: str) -> None:
         """Handle text."""
@@ -206,60 +198,79 @@ class _PageConverter:
             self._math.add_text(text)
         elif self._script:
             latex = text if self._script.startswith("math/tex") else ""
-            self._out.append(
-                format_display_math(latex) if "mode=display" in self._script else f"${latex.strip()}$" if latex else ""
-            )
-        elif self._equation_at and not self._dropped_at:
+            is_display = "mode=display" in self._script
+            self._out.append(format_display_math(latex) if is_display else f"${latex.strip()}$" if latex else "")
+        elif self._is_dropped:
+            return
+        elif self._is_equation:
             self._equation_text.append(text)
-        elif not self._dropped_at:
+        else:
             if self._escapes_dollars:
                 text = text.replace("\\", r"\textbackslash{}").replace("$", r"\$")
             self._out.append(escape_percent(text))
 
-    def _begin_capture(self, what: str, depth: int) -> None:
-        if self._captured is None:
-            self._captured = (what, depth, len(self._out))
+    def _end_dropped(self) -> None:
+        self._is_dropped = False
+        self._script = ""
 
-    def _end_capture(self) -> None:
+    def _end_group(self) -> None:
+        self._n_groups -= 1
+
+    def _end_display(self) -> None:
+        self._n_displays -= 1
+
+    def _end_references(self, start: int) -> None:
+        self._is_reference = False
+        self._paper.bibliography.append(clean_text("".join(self._out[start:])))
+        del self._out[start:]
+
+    def _capture(self, what: str) -> Callable[[], None] | None:
+        """Begin a heading, title or name; within another one it is only text."""
+        if self._is_captured:
+            return None
+        self._is_captured = True
+        return partial(self._end_capture, what, len(self._out))
+
+    def _end_capture(self, what: str, start: int) -> None:
         """Make a heading, title or name of the text since its start tag."""
-        if self._captured is None:
-            return
-        what, _, start = self._captured
-        self._captured = None
+        self._is_captured = False
         words = " ".join("".join(self._out[start:]).split())
         del self._out[start:]
         if what == "title":
-            self._title = self._title or _SITE_NAME.sub("", words)
+            self._paper.title = self._paper.title or _SITE_NAME.sub("", words)
         elif what == "document":
             self._heading_title = words
         elif what == "person":
             self._persons.append(words)
         elif words:
-            if what == "h1" and not self._heading_title:
-                self._heading_title = words
+            if what == "h1":
+                self._heading_title = self._heading_title or words
             self._out.append(format_heading(_HEADINGS[what] - 1 or 1, words))
 
     def _end_math(self) -> None:
-        math, self._math = self._math, None
+        math = self._math
+        self._math = None
         if math is None:
             return
         if math.too_long:
-            self._notes.append(f"an equation of more than {LIMITS.mathml_chars:,} characters was left out")
-        elif self._equation_at:
+            self._paper.notes.append(f"an equation of more than {LIMITS.mathml_chars:,} characters was left out")
+        elif self._is_equation:
             self._equation.append(math)
-        elif self._captured is None and (math.is_block or self._displays):
+        elif not self._is_captured and (math.is_block or self._n_displays):
             self._append_equation([math])
         elif math.latex:
             self._out.append(f"${' '.join(math.latex.split())}$")
 
     def _end_equation(self) -> None:
         """Append an equation: its MathML, or the LaTeX that pages without MathML have instead."""
-        elements, self._equation = self._equation, []
-        latex, self._equation_text = "".join(self._equation_text).strip(), []
-        if elements:
-            self._append_equation(elements)
+        self._is_equation = False
+        latex = "".join(self._equation_text).strip()
+        if self._equation:
+            self._append_equation(self._equation)
         elif latex.startswith(("$$", r"\[", r"\begin{")):
             self._out.append(f"\n{latex}\n")
+        self._equation = []
+        self._equation_text = []
 
     def _append_equation(self, elements: list[MathElement]) -> None:
         if len(elements) == 1:
@@ -273,51 +284,43 @@ class _PageConverter:
 
     def _read_metadata(self, tag: HtmlTag) -> None:
         """Read language, title, authors and arXiv identifier from a tag."""
-        attributes = tag.attributes
-        if tag.name == "html":
-            self._lang = attributes.get("lang") or attributes.get("xml:lang") or ""
-        name = attributes.get("name", "").lower()
+        paper, attributes = self._paper, tag.attributes
+        kind = _META_NAMES.get(attributes.get("name", "").lower(), "")
         content = attributes.get("content", "").strip()
-        if name in ("citation_title", "dc.title") and content:
-            self._title = content
-        elif name in ("citation_author", "author", "dc.creator") and content:
-            self._authors.append(order_name(content))
-        elif name in ("citation_date", "citation_publication_date", "dc.date", "date") and not self._year:
-            self._year = find_year(content)
-        elif name in ("citation_doi", "dc.identifier"):
-            self._doi = self._doi or find_doi(content)
-        elif name == "citation_arxiv_id":
+        address = attributes.get("href", "")
+        if kind == "title":
+            paper.title = content or paper.title
+        elif kind == "author" and content:
+            paper.authors.append(order_name(content))
+        elif kind == "date":
+            paper.year = paper.year or find_year(content)
+        elif kind == "doi":
+            paper.doi = paper.doi or find_doi(content)
+        elif kind == "arxiv":
             self._arxiv_id = content
-        if tag.name == "link" and attributes.get("rel") == "canonical":
-            self._url = attributes.get("href", "")
-        if not self._arxiv_id and tag.name in ("base", "link", "a"):
-            address = attributes.get("href", "")
-            wanted = tag.name == "base" or "canonical" in attributes.get("rel", "") or "ar5iv" in tag.classes
-            if wanted and (found := parse_arxiv_id(address)):
-                self._arxiv_id = found.base
+        if tag.name == "html":
+            paper.lang = (attributes.get("lang") or attributes.get("xml:lang") or "")[:20]
+        elif tag.name == "link" and attributes.get("rel") == "canonical":
+            paper.url = address if address.startswith(("http://", "https://")) else ""
+        is_own = tag.name == "base" or "canonical" in attributes.get("rel", "") or "ar5iv" in tag.classes
+        if is_own and not self._arxiv_id and (found := parse_arxiv_id(address)):
+            self._arxiv_id = found.base
 
-    def build_paper(self, key: str, origin: str) -> Paper:
+    def finish(self) -> Paper:
         """Return the paper after the last token."""
         if self._math is not None:
             self._end_math()
         while self._open:
-            self.handle_end_tag(self._open[-1])
+            self._close_last()
+        paper = self._paper
         arxiv_id = parse_arxiv_id(self._arxiv_id) if self._arxiv_id else None
-        return Paper(
-            key=key,
-            text=clean_text(re.sub(r"\n[ \t]*\n\s*", "\n\n", "".join(self._out))),
-            origin=origin,
-            kind="html",
-            title=clean_text(self._heading_title or self._title),
-            authors=self._authors or self._persons,
-            year=self._year or (arxiv_id.year if arxiv_id else None),
-            lang=self._lang[:20],
-            doi=self._doi,
-            url=self._url if self._url.startswith(("http://", "https://")) else "",
-            group=arxiv_id.key if arxiv_id else "",
-            bibliography=self._references,
-            notes=self._notes,
-        )
+        if arxiv_id:
+            paper.group = arxiv_id.key
+            paper.year = paper.year or arxiv_id.year
+        paper.text = clean_text(re.sub(r"\n[ \t]*\n\s*", "\n\n", "".join(self._out)))
+        paper.title = clean_text(self._heading_title or paper.title)
+        paper.authors = paper.authors or self._persons
+        return paper
 
 
 @dataclass(frozen=True)
@@ -389,18 +392,20 @@ class MathElement:
     `latex` is its LaTeX, from an annotation or `alttext`, if the page has it.
     """
 
-    def __init__(self, tag: HtmlTag, limit: int) -> None:
+    def __init__(self, tag: HtmlTag) -> None:
         self.attributes = tag.attributes
-        self.too_long = False
-        self._limit = limit
         self._size = 0
         self._whole: list[str] = []
         self._shown: list[str] = []  # without semantics and annotations, to be joined with others
         self._open: list[str] = []
-        self._counts: Counter[str] = Counter()  # how often each name is open
         self._annotation = 0  # depth at which an annotation was opened, 0 outside of one
         self._is_tex = False
         self._tex: list[str] = []
+
+    @property
+    def too_long(self) -> bool:
+        """True for one above the limit; no more than that is kept."""
+        return self._size > LIMITS.mathml_chars
 
     @property
     def latex(self) -> str:
@@ -413,11 +418,8 @@ class MathElement:
         return self.attributes.get("display") == "block" or self.attributes.get("mode") == "display"
 
     def add_tag(self, tag: HtmlTag) -> None:
-        """Add a tag within the element."""
+        """Add a start tag within the element."""
         if not _XML_NAME.match(tag.name):
-            return
-        if tag.closes:
-            self._close_tag(tag.name)
             return
         written = tag.name + _format_attributes(tag.attributes)
         if tag.empty:
@@ -428,16 +430,15 @@ class MathElement:
             self._is_tex = tag.attributes.get("encoding", "").lower() in _TEX_ENCODINGS
         self._append(f"<{written}>", tag.name)
         self._open.append(tag.name)
-        self._counts[tag.name] += 1
 
-    def _close_tag(self, name: str) -> None:
-        if not self._counts[name]:
+    def close(self, name: str = "") -> None:
+        """Close the innermost element of this name, if there is one nearby, and all within it; without a name all."""
+        if name and name not in self._open[-_MAX_UNCLOSED:]:
             return
         while self._open:
             last = self._open[-1]
             self._append(f"</{last}>", last)
             self._open.pop()
-            self._counts[last] -= 1
             if self._annotation > len(self._open):
                 self._annotation = 0
             if last == name:
@@ -452,8 +453,7 @@ class MathElement:
 
     def _append(self, piece: str, name: str = "") -> None:
         self._size += len(piece)
-        if self._size > self._limit:
-            self.too_long = True
+        if self.too_long:
             return
         self._whole.append(piece)
         if not self._annotation and name != "semantics":
@@ -461,19 +461,13 @@ class MathElement:
 
     def to_mathml(self) -> str:
         """Return the element as MathML."""
-        self._close_all()
+        self.close()
         return f"<math{_format_attributes(self.attributes)}>{''.join(self._whole)}</math>"
 
     def to_presentation(self) -> str:
         """Return its content without annotations and without the `<math>` around it."""
-        self._close_all()
+        self.close()
         return "".join(self._shown)
-
-    def _close_all(self) -> None:
-        if self._open:
-            self._close_tag(self._open[0])
-        while self._open:
-            self._close_tag(self._open[-1])
 
 
 def _format_attributes(attributes: dict[str, str]) -> str:
