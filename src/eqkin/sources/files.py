@@ -13,8 +13,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 import platformdirs
 import zstandard
@@ -31,21 +32,21 @@ _LINE_CHUNK_BYTES = 1 << 18
 _MAX_OVERLONG_FACTOR = 20  # an overlong line is skipped up to this many times the limit
 _MAX_RATIO = 1_000  # between the lines of a compressed file and its size; text compresses far less
 _DECOMPRESSION_ERRORS = (EOFError, OSError, zlib.error, zstandard.ZstdError)
-_MAGIC: tuple[tuple[bytes, str], ...] = (
-    (b"\x1f\x8b", "gzip"),
-    (b"%PDF-", "pdf"),
-    (b"PK\x03\x04", "zip"),
-    (b"PK\x05\x06", "zip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
-    (b"\xfd7zXZ\x00", "xz"),
-    (b"BZh", "bzip2"),
-    (b"\x1f\x9d", "compress"),
-    (b"7z\xbc\xaf\x27\x1c", "7-zip"),
-    (b"Rar!\x1a\x07", "rar"),
-    (b"%!PS", "postscript"),
-    (b"\x04%!PS", "postscript"),
-    (b"\xd0\xcf\x11\xe0", "office"),
-)
+_MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"%PDF-": "pdf",
+    b"PK\x03\x04": "zip",
+    b"PK\x05\x06": "zip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xfd7zXZ\x00": "xz",
+    b"BZh": "bzip2",
+    b"\x1f\x9d": "compress",
+    b"7z\xbc\xaf\x27\x1c": "7-zip",
+    b"Rar!\x1a\x07": "rar",
+    b"%!PS": "postscript",
+    b"\x04%!PS": "postscript",
+    b"\xd0\xcf\x11\xe0": "office",
+}
 
 
 def detect_kind(head: bytes) -> str:
@@ -55,7 +56,7 @@ def detect_kind(head: bytes) -> str:
     """
     if not head:
         return "empty"
-    for magic, kind in _MAGIC:
+    for magic, kind in _MAGIC.items():
         if head.startswith(magic):
             return kind
     if _is_tar_header(head[:_TAR_BLOCK_BYTES]):
@@ -292,31 +293,41 @@ def iter_lines(path: Path, limit: int) -> Iterator[TextLine]:
         yield from _split_lines(stream, limit)
 
 
+class _RawStream(io.RawIOBase):
+    """A `ByteStream` as Python's buffered readers want it."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
 def _split_lines(stream: ByteStream, limit: int) -> Iterator[TextLine]:
-    number, offset = 1, 0  # of the line that begins with `parts`
-    parts: list[bytes] = []
-    length = 0
-    while chunk := stream.read(_LINE_CHUNK_BYTES):
-        *ended, rest = chunk.split(b"\n")
-        for last in ended:
-            length += len(last)
-            raw = b"".join([*parts, last]) if length <= limit else None
-            if raw is None or raw.strip():
-                yield TextLine(number, offset, raw)
-            number, offset = number + 1, offset + length + 1
-            parts, length = [], 0
-        length += len(rest)
-        if length <= limit:
-            parts.append(rest)
-        else:
-            parts = []
-            if length > limit * _MAX_OVERLONG_FACTOR:
-                raise LimitReached(
-                    f"{stream.name}: line {number} is longer than {limit * _MAX_OVERLONG_FACTOR:,} bytes"
-                )
-    raw = b"".join(parts) if length <= limit else None
-    if length and (raw is None or raw.strip()):
-        yield TextLine(number, offset, raw)
+    most = limit * _MAX_OVERLONG_FACTOR
+    reader = io.BufferedReader(_RawStream(stream), _LINE_CHUNK_BYTES)
+    offset = 0
+    for number in count(1):
+        piece = reader.readline(limit + 1)
+        if not piece:
+            return
+        line = piece.removesuffix(b"\n")
+        length = len(piece)
+        # The rest of a line that is too long is skipped, not kept.
+        while not piece.endswith(b"\n") and (piece := reader.readline(_LINE_CHUNK_BYTES)):
+            length += len(piece)
+            if length > most:
+                raise LimitReached(f"{stream.name}: line {number} is longer than {most:,} bytes")
+        if length > limit + 1 or len(line) > limit:
+            yield TextLine(number, offset, None)
+        elif line.strip():
+            yield TextLine(number, offset, line)
+        offset += length
 
 
 def get_cache_folder() -> Path:

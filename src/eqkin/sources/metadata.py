@@ -21,7 +21,6 @@ from eqkin.sources.files import (
     display_path,
     get_cache_folder,
     iter_lines,
-    lock_file,
     make_cache_folder,
     open_regular,
     read_head,
@@ -70,8 +69,7 @@ class MetadataSnapshot:
     """Look-up by identifier in the public metadata snapshot: JSON lines, plain, gzipped or zstd-compressed.
 
     The first use reads the file once and leaves a look-up table in the cache: offsets into a plain file, the packed
-    records of a compressed one. Memory use does not grow with the file. On another machine the table is made again if
-    necessary; the snapshot must be at the same path.
+    records of a compressed one. Memory use does not grow with the file.
 
     Args:
         path: the snapshot.
@@ -91,21 +89,12 @@ class MetadataSnapshot:
         if not self._table.exists():
             self._build_table()
 
-    def _ensure_table(self) -> Path:
-        """Return the table, made again in this machine's cache if another machine made it."""
-        if not self._table.exists():
-            self._table = make_cache_folder(get_cache_folder()) / self._table.name
-            with lock_file(self._table.with_suffix(".lock")):  # processes that start together make it once
-                if not self._table.exists():
-                    self._build_table()
-        return self._table
-
     def get(self, arxiv_id: str) -> ArxivMetadata | None:
         """Return the metadata of one paper, None if it has none; raise `CorruptData` if the table is damaged."""
         parsed = parse_arxiv_id(arxiv_id)
         if parsed is None:
             return None
-        place = self._ensure_table().as_uri()
+        place = self._table.as_uri()
         try:
             with closing(sqlite3.connect(f"{place}?mode=ro", uri=True)) as table:
                 row = table.execute("SELECT place, record FROM papers WHERE id = ?", (parsed.base,)).fetchone()
