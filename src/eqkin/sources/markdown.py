@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
@@ -64,20 +63,11 @@ _MAX_HEADER_CHARS = 100_000
 
 def read_markdown(raw: bytes, key: str, origin: str) -> Paper:
     """Return the paper in a Markdown file; any text is valid Markdown."""
-    front, body = split_front_matter(decode_text(raw))
-    converter = MarkdownConverter(body)
-    return Paper(
-        key=key,
-        text=converter.convert(),
-        origin=origin,
-        kind="md",
-        title=front.title or converter.first_heading,
-        authors=front.authors,
-        year=front.year,
-        lang=front.lang,
-        abstract=front.abstract,
-        doi=front.doi,
-    )
+    paper = Paper(key, "", origin, kind="md")
+    converter = MarkdownConverter(read_front_matter(decode_text(raw), paper))
+    paper.text = converter.convert()
+    paper.title = paper.title or converter.first_heading
+    return paper
 
 
 class MarkdownConverter:
@@ -272,38 +262,27 @@ def _find_inline_end(text: str, start: int) -> int | None:
     return None
 
 
-@dataclass
-class FrontMatter:
-    """The fields of a YAML header that are used."""
+def read_front_matter(text: str, paper: Paper) -> str:
+    """Put the fields of a YAML header into a paper, and return the text after it.
 
-    title: str = ""
-    authors: list[str] = field(default_factory=list)
-    year: int | None = None
-    lang: str = ""
-    abstract: str = ""
-    doi: str = ""
-
-
-def split_front_matter(text: str) -> tuple[FrontMatter, str]:
-    """Return the header of `text` and the text after it.
-
-    Only plain YAML is understood (scalars, folded text, lists, mappings of authors); other fields are left out.
+    Only plain YAML is understood (scalars, folded text, lists, mappings of authors), because headers of notes often are
+    not valid YAML; other fields are left out.
     """
     match = _HEADER.match(text[:_MAX_HEADER_CHARS])
-    if match is None:
-        return FrontMatter(), text
-    fields = _split_fields(match.group(1))
-    if not fields:
-        return FrontMatter(), text
-    front = FrontMatter(
-        title=_join_scalar(fields.get("title", [])),
-        authors=_parse_authors(fields.get("author") or fields.get("authors") or []),
-        year=find_year(" ".join([*fields.get("year", []), *fields.get("date", []), *fields.get("created", [])])),
-        lang=_join_scalar(fields.get("lang") or fields.get("language") or [])[:20],
-        abstract=_join_scalar(fields.get("abstract", [])),
-        doi=find_doi(" ".join(fields.get("doi", []))),
-    )
-    return front, text[match.end() :]
+    fields = _split_fields(match.group(1)) if match else {}
+    if match is None or not fields:
+        return text
+
+    def get(*names: str) -> list[str]:
+        return next((fields[name] for name in names if fields.get(name)), [])
+
+    paper.title = _join_scalar(get("title"))
+    paper.authors = _parse_authors(get("author", "authors"))
+    paper.year = find_year(" ".join([*get("year"), *get("date"), *get("created")]))
+    paper.lang = _join_scalar(get("lang", "language"))[:20]
+    paper.abstract = _join_scalar(get("abstract"))
+    paper.doi = find_doi(" ".join(get("doi")))
+    return text[match.end() :]
 
 
 def _split_fields(header: str) -> dict[str, list[str]]:
@@ -340,21 +319,18 @@ def _unquote(text: str) -> str:
 
 def _parse_authors(lines: list[str]) -> list[str]:
     """Return the names in one string, an inline list, a list of strings, or a list of mappings with a `name`."""
-    if not lines:
-        return []
-    first = lines[0].strip()
-    if len(lines) == 1 and not first.startswith("- "):
-        inline = (
-            first[1:-1].split(",") if first.startswith("[") and first.endswith("]") else re.split(r"\band\b|;", first)
-        )
-        return [name for part in inline if (name := _unquote(part))]
     names: list[str] = []
+    if len(lines) == 1 and not lines[0].strip().startswith("- "):
+        first = lines[0].strip()
+        is_list = first.startswith("[") and first.endswith("]")
+        names = first[1:-1].split(",") if is_list else re.split(r"\band\b|;", first)
+        lines = []
     for line in lines:
-        part = line.strip().removeprefix("- ").strip()
-        match = _FIELD.match(part)
-        if match is None:
-            if line.strip().startswith("- "):
-                names.append(_unquote(part))
-        elif match.group(1).lower() == "name" and match.group(2):
-            names.append(_unquote(match.group(2)))
-    return [name for name in names if name]
+        item = line.strip()
+        part = item.removeprefix("- ").strip()
+        mapping = _FIELD.match(part)
+        if mapping is None and item.startswith("- "):
+            names.append(part)
+        elif mapping and mapping.group(1).lower() == "name":
+            names.append(mapping.group(2) or "")
+    return [name for part in names if (name := _unquote(part))]

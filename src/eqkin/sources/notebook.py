@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from eqkin.errors import BadInput
-from eqkin.sources.markdown import FrontMatter, MarkdownConverter, split_front_matter
+from eqkin.sources.markdown import MarkdownConverter, read_front_matter
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import clean_text, decode_text, format_display_math, format_heading
 
@@ -20,43 +20,38 @@ def read_notebook(raw: bytes, key: str, origin: str) -> Paper:
         book = json.loads(decode_text(raw))
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{origin}: is not a notebook ({error})") from error
-    if not isinstance(book, dict) or not (
-        isinstance(book.get("cells"), list) or isinstance(book.get("worksheets"), list)
-    ):
+    # Format 3 has its cells in worksheets.
+    parts = [part for part in [book, *_get_list(book, "worksheets")] if isinstance(part, dict)]
+    if not any(isinstance(part.get(name), list) for part in parts[:1] for name in ("cells", "worksheets")):
         raise BadInput(f"{origin}: is not a notebook (JSON without cells)")
-    title = ""
+    paper = Paper(key, "", origin, kind="ipynb")
+    first_heading = ""
     texts: list[str] = []
-    front = FrontMatter()
-    for part in (book, *(book.get("worksheets") or [])):
-        cells = part.get("cells") if isinstance(part, dict) else None
-        for cell in cells if isinstance(cells, list) else []:
-            if isinstance(cell, dict):
-                source = clean_text(_join_lines(cell.get("source")))
-                if not texts and cell.get("cell_type") in ("raw", "markdown"):  # Quarto's header
-                    front, source = split_front_matter(source)
-                text, first_heading = _convert_cell(cell, source)
-                title = title or first_heading
-                texts.append(text)
+    for cell in (cell for part in parts for cell in _get_list(part, "cells") if isinstance(cell, dict)):
+        source = clean_text(_join_lines(cell.get("source")))
+        if not texts and cell.get("cell_type") in ("raw", "markdown"):  # Quarto's header
+            source = read_front_matter(source, paper)
+        text, heading = _convert_cell(cell, source)
+        first_heading = first_heading or heading
+        texts.append(text)
+    paper.text = clean_text("\n\n".join(texts))
     metadata = book.get("metadata")
-    metadata = metadata if isinstance(metadata, dict) else {}
-    own_title, listed = metadata.get("title"), metadata.get("authors")
-    names = (
-        [entry.get("name") if isinstance(entry, dict) else entry for entry in listed or []]
-        if isinstance(listed, list)
-        else []
-    )
-    return Paper(
-        key,
-        clean_text("\n\n".join(texts)),
-        origin,
-        kind="ipynb",
-        title=clean_text(own_title if isinstance(own_title, str) and own_title.strip() else front.title or title),
-        authors=[name for name in names if isinstance(name, str)] or front.authors,
-        year=front.year,
-        lang=front.lang,
-        abstract=front.abstract,
-        doi=front.doi,
-    )
+    title = _get(metadata, "title")
+    is_titled = isinstance(title, str) and title.strip()
+    paper.title = clean_text(title if is_titled else paper.title or first_heading)
+    listed = [entry.get("name") if isinstance(entry, dict) else entry for entry in _get_list(metadata, "authors")]
+    paper.authors = [name for name in listed if isinstance(name, str)] or paper.authors
+    return paper
+
+
+def _get(value: Any, name: str) -> Any:
+    """Return a field of a mapping, None of anything else."""
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _get_list(value: Any, name: str) -> list[Any]:
+    found = _get(value, name)
+    return found if isinstance(found, list) else []
 
 
 def _join_lines(value: Any) -> str:
@@ -77,18 +72,17 @@ def _convert_cell(cell: dict[str, Any], source: str) -> tuple[str, str]:
         return format_heading(level if isinstance(level, int) else 1, source), source.strip()
     if kind == "raw":
         metadata = cell.get("metadata")
-        mime = metadata.get("raw_mimetype") or metadata.get("format") if isinstance(metadata, dict) else ""
+        mime = _get(metadata, "raw_mimetype") or _get(metadata, "format")
         return (source, "") if mime in ("text/latex", "latex") else ("", "")
-    outputs = cell.get("outputs")
-    if kind == "code" and isinstance(outputs, list):
-        return "".join(_convert_output(output) for output in outputs if isinstance(output, dict)), ""
+    if kind == "code":
+        outputs = (output for output in _get_list(cell, "outputs") if isinstance(output, dict))
+        return "".join(map(_convert_output, outputs)), ""
     return "", ""
 
 
 def _convert_output(output: dict[str, Any]) -> str:
     """Return a LaTeX output as display math; tables and other text environments are kept as they are."""
-    data = output.get("data")
-    latex = _join_lines((data if isinstance(data, dict) else {}).get("text/latex") or output.get("latex")).strip()
+    latex = _join_lines(_get(output.get("data"), "text/latex") or output.get("latex")).strip()
     match = _DELIMITERS.match(latex)
     if match:
         body = next(group for group in match.groups() if group is not None)
