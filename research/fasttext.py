@@ -16,10 +16,9 @@ from eqkin.errors import TrainingFailed
 from eqkin.evaluation import EmbeddingSystem
 from eqkin.evaluation.formulas import Float32s, FormulaSet, import_optional, normalize_rows
 from eqkin.formulas import Forest
-from eqkin.formulas.forest import order_depth_first
 from eqkin.learning.data import Corpus
 from research.experiment import FittedSystem
-from research.labels import label_nodes
+from research.labels import label_nodes, order_depth_first
 
 DIMENSIONS = 100
 _FILE = "vectors.npz"

@@ -1,15 +1,16 @@
-"""Labels of the nodes of presentation trees, as words of a text."""
+"""Presentation trees as texts: the labels of their nodes as words, in depth-first order."""
 
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from eqkin.formulas import Forest
-from eqkin.formulas.forest import Numbers, number_values
+from eqkin.formulas.kernels import place_nodes
 from eqkin.learning.normal import find_variants
 
 
-def label_nodes(forest: Forest) -> tuple[list[str], Numbers]:
+def label_nodes(forest: Forest) -> tuple[list[str], npt.NDArray[np.int32]]:
     """Return the distinct labels of all nodes as they are, and the index of each node's label.
 
     The label of a leaf is its tag, its text and the variant of the letter; that of an inner node is its tag. Other
@@ -17,7 +18,7 @@ def label_nodes(forest: Forest) -> tuple[list[str], Numbers]:
     """
     written, variant = find_variants(forest.attributes)
     code = (forest.tag.astype(np.int64) * len(forest.texts) + forest.text) * len(written) + variant[forest.attribute]
-    codes, label = number_values(code)
+    codes, label = np.unique(code, return_inverse=True)
     names: dict[str, int] = {}
     merged = np.empty(len(codes), np.int32)  # blanks may make two of them one
     for at, value in enumerate(codes.tolist()):
@@ -27,3 +28,12 @@ def label_nodes(forest: Forest) -> tuple[list[str], Numbers]:
         name = "␣".join(":".join(filter(None, [forest.tags[tag] or "∅", *parts])).split())
         merged[at] = names.setdefault(name, len(names))
     return list(names), merged[label]
+
+
+def order_depth_first(forest: Forest) -> npt.NDArray[np.int64]:
+    """Return the indices of the nodes tree after tree, each tree in depth-first order."""
+    rank = place_nodes(forest.n_children.astype(np.int64), forest.offsets)[2]
+    places = rank + np.repeat(forest.offsets[:-1], forest.sizes)
+    order = np.empty_like(places)
+    order[places] = np.arange(len(places))
+    return order

@@ -21,14 +21,13 @@ from eqkin.evaluation.formulas import Float32s, FormulaSet
 from eqkin.evaluation.systems import SYSTEMS, TfIdf, list_ngrams
 from eqkin.formulas import Forest, Vocabulary
 from eqkin.formulas.engine import parse_operators
-from eqkin.formulas.forest import order_depth_first
 from eqkin.formulas.terms import extract_terms
 from eqkin.formulas.vocabulary import find_labels
 from eqkin.learning.data import Corpus
 from research.approach0 import Approach0
 from research.experiment import FittedSystem
 from research.fasttext import FastText
-from research.labels import label_nodes
+from research.labels import label_nodes, order_depth_first
 
 _VOCABULARY_FILE = "vocabulary.json"
 _UNTRAINED_SEED = 0

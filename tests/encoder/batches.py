@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from eqkin.formulas import Forest
 from eqkin.learning.tree_ops import PADDING, ROOT, TreeBatch
-from tests.formulas.strategies import TREES, build, rows_of
+from tests.formulas.strategies import TREES, build, compute_position, rows_of
 
 SOME_FORESTS = st.lists(TREES, min_size=1, max_size=6).map(build)
 
@@ -20,7 +20,7 @@ def batch_trees(forest: Forest) -> TreeBatch:
         parent=parent.int(),
         first_child=torch.from_numpy(forest.compute_first_child()).int(),
         n_children=torch.from_numpy(forest.n_children.astype("int32")),
-        position=torch.from_numpy(forest.compute_position()).int(),
+        position=torch.from_numpy(compute_position(forest)).int(),
         tree=torch.arange(len(forest)).repeat_interleave(torch.from_numpy(forest.sizes)),
         offsets=torch.from_numpy(forest.offsets.copy()).int(),
     )

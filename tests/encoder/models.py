@@ -5,6 +5,7 @@ import numpy as np
 from eqkin.encoder.architecture import NORM_EPSILON, Architecture, compute_sinusoids, compute_weight_shapes
 from eqkin.encoder.model import Model
 from eqkin.formulas import Vocabulary
+from tests.formulas.strategies import compute_position
 
 VOCABULARY = Vocabulary(
     ("mi", "mo", "mrow", "mfrac", "x", "a=b"), ("a=b", "a=1", "mathvariant=normal"), ("x", "α", "1", "2", "=", "e", "E")
@@ -40,7 +41,7 @@ def slow_node_vectors(model, forest):
     weights = {name: array.astype(np.float64) for name, array in model.weights.items()}
     features, position, parent = (
         model.vocabulary.extract_features(forest),
-        forest.compute_position(),
+        compute_position(forest),
         forest.compute_parent(),
     )
     result = []

@@ -19,7 +19,7 @@ from eqkin.library.parsing import parse_item
 from eqkin.sources.readers import open_source
 from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random, slow_mix
 from tests.encoder.models import SMALL, SMALL_MIX, VOCABULARY, random_model
-from tests.formulas.strategies import build
+from tests.formulas.strategies import build, compute_position
 
 CPU = torch.device("cpu")
 LEAF = ("mi", "", "x", [])
@@ -45,7 +45,7 @@ def compute_sum(weights, architecture, forest, *, learning):
     for child, parent in enumerate(forest.compute_parent().tolist()):
         around[child, parent] = around[parent, child] = 1.0
     places = torch.from_numpy(compute_sinusoids(n, architecture.width)).double()[
-        torch.from_numpy(forest.compute_position())
+        torch.from_numpy(compute_position(forest))
     ]
     x = features_of(forest) @ weights["first.weight"].T + weights["first.alpha"] * places + weights["first.bias"]
     x = (around @ x).clamp(min=0)
@@ -68,7 +68,7 @@ def compute_mix(weights, architecture, forest, *, learning):
     """Compute embeddings by the formulas of `architecture`, node by node."""
     start = forest.offsets.tolist()
     table = torch.from_numpy(compute_sinusoids(len(forest.tag), architecture.width)).double()
-    places = table[torch.from_numpy(forest.compute_position())]
+    places = table[torch.from_numpy(compute_position(forest))]
     x = features_of(forest) @ weights["first.weight"].T + weights["first.alpha"] * places + weights["first.bias"]
     x = x.clamp(min=0)
     for i in range(architecture.layers):

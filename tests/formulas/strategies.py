@@ -1,5 +1,6 @@
 """Random trees, and a slow reference for the arrays of a forest."""
 
+import numpy as np
 from hypothesis import strategies as st
 
 from eqkin.formulas import ForestBuilder
@@ -35,9 +36,17 @@ def build(trees):
     return builder.build()
 
 
+def compute_position(forest):
+    """Return the position of each node among its siblings, from 0."""
+    parent = forest.compute_parent()
+    position = np.arange(len(parent)) - forest.compute_first_child()[parent]
+    position[forest.offsets[:-1]] = 0
+    return position
+
+
 def rows_of(forest):
     """List all nodes of a forest like `breadth_first`, tree by tree."""
-    parent, position, first = forest.compute_parent(), forest.compute_position(), forest.compute_first_child()
+    parent, position, first = forest.compute_parent(), compute_position(forest), forest.compute_first_child()
     out = []
     for tree in range(len(forest)):
         start, end = int(forest.offsets[tree]), int(forest.offsets[tree + 1])

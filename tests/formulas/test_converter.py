@@ -12,7 +12,6 @@ from py_mini_racer import JSEvalException, JSTimeoutException, MiniRacer
 
 from eqkin.formulas.conversion import convert_formulas, is_diagram_failure
 from eqkin.formulas.engine import FormulaEngine, evaluate
-from eqkin.formulas.forest import to_bytes
 from eqkin.formulas.mathml import to_mathml, to_node
 from eqkin.formulas.scripts import get_converter_identity
 from eqkin.latex.environments import is_diagram, strip_arguments, to_converter_input
@@ -213,9 +212,8 @@ def test_results_do_not_depend_on_the_batch(converter):
     for at, (outcome, single) in enumerate(zip(together.outcomes, alone, strict=True)):
         assert (outcome.failure is None) == (single.outcomes[0].failure is None), texts[at]
         if outcome.failure is None:
-            assert to_bytes(together.forest.select([outcome.tree]).canonicalise()) == to_bytes(
-                single.forest.canonicalise()
-            )
+            chosen = together.forest.select([outcome.tree]).canonicalise()
+            assert chosen.to_bytes() == single.forest.canonicalise().to_bytes()
 
 
 def test_failures_are_classified(converter):

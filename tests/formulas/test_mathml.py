@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.formulas.conversion import convert_formulas
-from eqkin.formulas.forest import to_bytes
 from eqkin.formulas.mathml import Node, parse_mathml, to_forest, to_json, to_mathml, to_node
 from eqkin.latex.environments import to_converter_input
 from eqkin.latex.outline import parse
@@ -43,7 +42,7 @@ ATLAS = sorted(entry.name for entry in resources.files("eqkin.atlas").iterdir() 
 
 
 def as_bytes(forest):
-    return to_bytes(forest.canonicalise())
+    return forest.canonicalise().to_bytes()
 
 
 # KaTeX's own markup, with the macros of the document that was opened last

@@ -20,7 +20,6 @@ from eqkin.api import Library
 from eqkin.cli import app
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.formulas import ForestBuilder
-from eqkin.formulas.forest import to_bytes
 from eqkin.learning.checkpoint import CHECKPOINT_FILE, save_checkpoint
 from eqkin.learning.data import Corpus
 from tests.formulas.strategies import TREES, build, rows_of
@@ -98,7 +97,7 @@ def same(one: Corpus, other: Corpus) -> bool:
         np.array_equal(getattr(one, n), getattr(other, n)) for n in ("section", "paper", "citations", "numbers")
     )
     lists = one.papers == other.papers and one.works == other.works and words_of(one) == words_of(other)
-    return arrays and lists and to_bytes(one.forest) == to_bytes(other.forest)
+    return arrays and lists and one.forest.to_bytes() == other.forest.to_bytes()
 
 
 @st.composite
@@ -140,7 +139,7 @@ def test_corpus_trees_are_sorted_by_paper(corpus: Corpus, library: Library) -> N
     )
     place = {row[0]: numbers.index(row[1]) for row in rows if row[1] in numbers}
     order = [place[corpus.get_equation_id(tree)] for tree in range(len(corpus))]
-    assert to_bytes(corpus.forest) == to_bytes(builder.build().select(order).canonicalise())
+    assert corpus.forest.to_bytes() == builder.build().select(order).canonicalise().to_bytes()
     assert [corpus.papers[p] for p in sorted(set(corpus.paper.tolist()))] == corpus.papers
     assert list(zip(corpus.works, corpus.papers, strict=True)) == sorted(zip(corpus.works, corpus.papers, strict=True))
     places = list(zip(corpus.paper.tolist(), corpus.section.tolist(), corpus.numbers.tolist(), strict=True))

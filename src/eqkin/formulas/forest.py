@@ -1,42 +1,29 @@
-"""Forests: many trees as a few flat arrays, in memory and on disk.
+"""Forests: many trees as a few flat arrays.
 
 Nodes are stored in breadth-first order, tree after tree. The children of a node are therefore contiguous, and one
 number per node, `n_children`, describes the shape of a tree; parent, first child, position and depth follow from it
 without loops. Tag, attributes and text of a node are indices into three lists of distinct strings. A forest is
 lossless: MathML can be written from it.
-
-A forest file has the layout of `eqkin.storage.arrays`. String lists are UTF-8 joined by zero bytes. The header contains
-the format version; an unknown version is an error.
-
-Depth-first order is the order in which a formula is written; in it every subtree is contiguous. It is computed level by
-level for a whole forest.
 """
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.errors import BadInput, CorruptData
+from eqkin.errors import CorruptData
 from eqkin.formulas.packing import hash_columns, pack_columns, unpack_columns
-from eqkin.storage.arrays import iter_array_file, view_arrays
 
 Array = npt.NDArray[np.integer[Any]]
 Places = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.int32]
 
-FOREST_FORMAT, FOREST_VERSION = "eqkin-forest", 1
-NODES_PER_BLOCK = 1_000_000  # nodes processed at a time
-_TABLE_FACTOR = 8  # entries of a table per value, above which sorting is faster
-_STRING_LISTS = ("tags", "attributes", "texts")
-_ARRAYS = ("tag", "attribute", "text", "n_children", "offsets")
+# Processed at a time, to limit memory.
+NODES_PER_BLOCK = 1_000_000
 
 
 @dataclass
@@ -67,13 +54,6 @@ class Forest:
     def compute_parent(self) -> Places:
         """Return the index of each node's parent in the whole forest; a root is its own parent."""
         return compute_parents(self.n_children, self.offsets)
-
-    def compute_position(self) -> Places:
-        """Return the position of each node among its siblings, from 0."""
-        parent = self.compute_parent()
-        position = np.arange(len(parent)) - self.compute_first_child()[parent]
-        position[self.offsets[:-1]] = 0
-        return position
 
     def select(self, indices: Sequence[int] | Places) -> Forest:
         """Return a forest of the trees at `indices`, in that order, with only the strings they use."""
@@ -224,59 +204,6 @@ class ForestBuilder:
         return Forest(*strings, tag, attribute, text, n_children, offsets)
 
 
-def to_bytes(forest: Forest) -> bytes:
-    """Return the file content of a forest."""
-    arrays: dict[str, Array] = {name: getattr(forest, name) for name in _ARRAYS}
-    metadata = {"format": FOREST_FORMAT, "version": str(FOREST_VERSION)}
-    for name in _STRING_LISTS:
-        strings = getattr(forest, name)
-        joined = "\0".join(strings).encode("utf-8", "surrogatepass")
-        if strings and joined.count(b"\0") != len(strings) - 1:
-            raise BadInput(f"a forest cannot be stored: one of its {name} contains a zero character")
-        arrays[name], metadata[f"n_{name}"] = np.frombuffer(joined, np.uint8), str(len(strings))
-    return b"".join(iter_array_file(arrays, metadata))
-
-
-def open_forest(path: Path) -> Forest:
-    """Open a forest file without reading it: its arrays are views of the mapped file. Raises `CorruptData`."""
-    try:
-        with path.open("rb") as file:
-            buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError as error:
-        raise CorruptData(f"{path}: missing; run `eqkin verify`") from error
-    except ValueError as error:
-        raise CorruptData(f"{path}: empty file, not a forest") from error
-    return _parse_forest(memoryview(buffer), str(path))
-
-
-def from_bytes(data: bytes) -> Forest:
-    """Return the forest whose file content is `data`. Raises `CorruptData`."""
-    return _parse_forest(memoryview(data), "forest")
-
-
-def _parse_forest(data: memoryview, name: str) -> Forest:
-    try:
-        arrays, metadata = view_arrays(data)
-        if metadata["format"] != FOREST_FORMAT or metadata["version"] != str(FOREST_VERSION):
-            raise CorruptData(
-                f"{name}: format {metadata['format']} {metadata['version']},"
-                f" this eqkin reads {FOREST_FORMAT} {FOREST_VERSION}"
-            )
-        if any(arrays[key].ndim != 1 or arrays[key].dtype.kind not in "ui" for key in (*_ARRAYS, *_STRING_LISTS)):
-            raise ValueError("type or shape of an array")
-        strings = {}
-        for key in _STRING_LISTS:
-            count = int(metadata[f"n_{key}"])
-            strings[key] = arrays[key].tobytes().decode("utf-8", "surrogatepass").split("\0") if count else []
-            if len(strings[key]) != count:
-                raise ValueError("string list length")
-        if arrays["offsets"].dtype != np.int64 or not len(arrays["offsets"]):
-            raise ValueError("offsets")
-    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
-        raise CorruptData(f"{name}: not a readable forest file ({error}); run `eqkin verify`") from error
-    return Forest(**strings, **{key: arrays[key] for key in _ARRAYS})  # type: ignore[arg-type]
-
-
 def compute_first_children(n_children: Array, offsets: Places) -> Places:
     """Return the index of each node's first child: 1 + the tree's number + the children of all nodes before."""
     counts = n_children.astype(np.int64)
@@ -291,45 +218,6 @@ def compute_parents(n_children: Array, offsets: Places) -> Places:
     inner[offsets[:-1]] = False
     parent[inner] = np.repeat(np.arange(len(parent)), n_children)
     return parent
-
-
-def compute_preorder(forest: Forest, block: int = NODES_PER_BLOCK) -> Numbers:
-    """Return each node's rank in depth-first order within its tree, from 0; (nodes,) in the forest's order.
-
-    Raises:
-        ValueError: The nodes do not form trees.
-    """
-    from eqkin.formulas.kernels import place_nodes
-
-    rank = np.empty(len(forest.n_children), np.int32)
-    for trees, nodes in iter_blocks(forest.offsets, block):
-        offsets = forest.offsets[trees.start : trees.stop + 1] - nodes.start
-        ranks = place_nodes(forest.n_children[nodes].astype(np.int64), offsets)[2]
-        if len(ranks) != nodes.stop - nodes.start:
-            raise ValueError("nodes do not form trees")
-        rank[nodes] = ranks
-    return rank
-
-
-def order_depth_first(forest: Forest) -> Places:
-    """Return the indices of the nodes tree after tree, each tree in depth-first order."""
-    places = compute_preorder(forest).astype(np.int64)
-    places += np.repeat(forest.offsets[:-1], forest.sizes)
-    order = np.empty_like(places)
-    order[places] = np.arange(len(places))
-    return order
-
-
-def number_values(values: Places) -> tuple[Places, Places]:
-    """Return the distinct values, ascending, and the place of each value among them: `np.unique`, without sorting."""
-    top = int(values.max(initial=-1)) + 1
-    if top > _TABLE_FACTOR * len(values):
-        return np.unique(values, return_inverse=True)
-    places = np.zeros(top, np.int64)
-    places[values] = 1
-    distinct = np.flatnonzero(places)
-    places[distinct] = np.arange(len(distinct))
-    return distinct, places[values]
 
 
 def iter_blocks(offsets: Places, size: int = NODES_PER_BLOCK) -> Iterator[tuple[slice, slice]]:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData
-from eqkin.formulas.forest import Forest, Places, number_values
+from eqkin.formulas.forest import Forest, Places
 
 TAG_SLOTS, ATTRIBUTE_SLOTS, CHARACTER_SLOTS = 32, 32, 192
 _VOCABULARY_VERSION = 1
@@ -87,8 +87,8 @@ class Vocabulary:
 def find_labels(forest: Forest) -> tuple[Forest, npt.NDArray[np.int64]]:
     """Return the distinct labels of nodes (tag, attributes, text) as trees of one node each, and each node's label."""
     texts, attributes = max(len(forest.texts), 1), max(len(forest.attributes), 1)
-    shapes, shape = number_values(forest.tag.astype(np.int64) * attributes + forest.attribute)
-    distinct, label = number_values(shape * texts + forest.text)
+    shapes, shape = np.unique(forest.tag.astype(np.int64) * attributes + forest.attribute, return_inverse=True)
+    distinct, label = np.unique(shape * texts + forest.text, return_inverse=True)
     columns = shapes[distinct // texts] // attributes, shapes[distinct // texts] % attributes, distinct % texts
     no_children, offsets = np.zeros(len(distinct), np.uint8), np.arange(len(distinct) + 1)
     return Forest(forest.tags, forest.attributes, forest.texts, *columns, no_children, offsets), label

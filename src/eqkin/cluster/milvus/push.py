@@ -29,7 +29,7 @@ from eqkin.cluster.milvus.collection import (
     hash_name,
     pack_record,
 )
-from eqkin.formulas.operator_terms import extract_structure_terms
+from eqkin.formulas.terms import extract_terms
 from eqkin.formulas.operators import OperatorForest
 from eqkin.index.term_segments import normalise_length
 from eqkin.latex.prose import to_plain_text
@@ -199,7 +199,7 @@ def _build_row_of_paper(page: PaperPage, content: str, equations: int) -> Row:
 
 def _extract_terms(operators: OperatorForest) -> list[dict[int, float]]:
     """Return the indexed terms of each tree; Milvus wants at least one, so an empty tree has the term 0."""
-    terms = extract_structure_terms(operators)
+    terms = extract_terms(operators)
     factors = normalise_length(np.diff(operators.offsets)).tolist()
     found: list[dict[int, float]] = [{} for _ in range(len(operators))]
     for tree, code in zip(terms.tree.tolist(), terms.code.tolist(), strict=True):
