@@ -29,8 +29,8 @@ from eqkin.cluster.milvus.collection import (
     hash_name,
     pack_record,
 )
-from eqkin.formulas.terms import extract_terms
 from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.terms import extract_terms
 from eqkin.index.term_segments import normalise_length
 from eqkin.latex.prose import to_plain_text
 from eqkin.library.files import LibraryFiles
