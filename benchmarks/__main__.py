@@ -10,11 +10,11 @@ from rich.console import Console
 
 from benchmarks.encode import measure_encode
 from benchmarks.golden import app as golden
-from benchmarks.index import measure_index
+from benchmarks.grow import grow
 from benchmarks.ingest import measure_ingest
 from benchmarks.load import measure_load
 from benchmarks.report import BenchmarkReport
-from benchmarks.scale import grow, measure_scale
+from benchmarks.scale import measure_scale
 from benchmarks.search import measure_search
 from benchmarks.size import measure_size
 from benchmarks.torture.fuzz import run_fuzz
@@ -90,7 +90,6 @@ app = typer.Typer(
 )
 app.command("ingest")(measure_ingest)
 app.command("encode")(measure_encode)
-app.command("index")(measure_index)
 app.command("search")(measure_search)
 app.command("size")(measure_size)
 app.command("train")(measure_train)

@@ -1,19 +1,16 @@
 """How fast trees become vectors, compared with the bare matrix products of the same network in the same run.
 
 The limit is the network's own matrix products for the same numbers of nodes and nothing else. All take turns in rounds,
-in one process with the same threads; medians count. Then the vectors of an index: trees are embedded, rounded and
-written. Then one formula at a time, from LaTeX to vector.
+in one process with the same threads; medians count. Then one formula at a time, from LaTeX to vector.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterable
 from itertools import islice, pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,17 +19,12 @@ import typer
 from benchmarks.report import BenchmarkReport, compute_speedup, log, summarise_times, time_rounds
 from benchmarks.search import list_atlas_formulas
 from eqkin import Encoder, Library
-from eqkin.cli.build import DEVICE_THREADS
 from eqkin.cli.train import load_corpus
 from eqkin.encoder.architecture import FEATURES, SUM, Architecture, compute_weight_shapes
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
-from eqkin.executor import Executor, LocalExecutor, ThreadExecutor
 from eqkin.formulas import Forest, ForestBuilder, Vocabulary
 from eqkin.formulas.engine import parse_operators
-from eqkin.index.embedding import EmbedFunction, TreeTask, fail_task
-from eqkin.index.manifest import SETTINGS
-from eqkin.index.vectors import VectorBuffer, normalise
 from eqkin.library.parsing import parse_item
 from eqkin.sources.readers import open_source
 
@@ -62,17 +54,13 @@ def measure_encode(
             show_default="the paper's",
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="Where torch embeds, if it is installed: cpu, cuda or auto.")] = "cpu",
-    repeats: Annotated[
-        int, typer.Option(min=1, metavar="N", help="How often torch indexes the trees, if one time is too short.")
-    ] = 1,
     trees: Annotated[int, typer.Option(min=1, metavar="N", help="At most this many trees.")] = 10_000,
     rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Number of rounds; medians count.")] = 5,
     formulas: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Formulas timed one by one.", show_default="all of the atlas")
     ] = None,
 ) -> BenchmarkReport:
-    """Time the encoder against the bare matrix products of its network and against torch, then single formulas.
+    """Time the encoder against the bare matrix products of its network, then single formulas.
 
     GFLOP/s count the network's matrix products only, in every row.
 
@@ -104,23 +92,8 @@ def measure_encode(
         functions["network of the paper (numpy)"] = lambda: paper_encoder.embed(forest)
     facts: dict[str, Any] = {"trees": len(forest), "nodes": len(forest.n_children), "rounds": rounds}
     report = BenchmarkReport("encode", facts | {"architecture": architecture.to_dict()})
-    torch_encoder = load_torch_encoder(loaded, device)
-    if torch_encoder is not None:
-        functions["encoder (torch)"] = lambda: torch_encoder.embed(forest)
-        difference = normalise(torch_encoder.embed(forest)) - normalise(encoder.embed(forest))
-        report.facts["largest_difference_of_torch"] = float(np.abs(difference).max())
     times = time_rounds(functions, rounds)
     add_throughput(report, times, count_operations(architecture, forest))
-    cores = os.cpu_count() or 1
-    with LocalExecutor(cores, warm_up_seconds=0.0) as processes:
-        seconds = time_index(EmbedFunction(encoder), processes, forest, 1)
-        report.add("Index", f"numpy, {cores} processes", equations_per_second=len(forest) / seconds)
-    if torch_encoder is not None:
-        embed = EmbedFunction(torch_encoder, one_thread=False)
-        for threads in (1, DEVICE_THREADS):
-            seconds = time_index(embed, ThreadExecutor(threads), forest, repeats)
-            name = f"torch, {device}, {threads} threads"
-            report.add("Index", name, equations_per_second=repeats * len(forest) / seconds)
     time_single_formulas(report, encoder, list_atlas_formulas(formulas))
     return report
 
@@ -131,7 +104,7 @@ def add_throughput(report: BenchmarkReport, times: dict[str, list[float]], opera
     for name, seconds in times.items():
         median = statistics.median(seconds)
         of_products = compute_speedup(times["matrix products"], seconds)
-        own = name in ("matrix products", "encoder (numpy)", "encoder (torch)")  # others do other products
+        own = name in ("matrix products", "encoder (numpy)")  # others do other products
         report.add(
             "Trees to vectors",
             name,
@@ -189,34 +162,6 @@ def make_matrix_products(architecture: Architecture, forest: Forest) -> Callable
                 np.matmul(inputs[inner][:count], matrix, out=results[columns][:count])
 
     return multiply
-
-
-def load_torch_encoder(model: Model, device: str) -> Encoder | None:
-    """Return an encoder that embeds with torch; None if it is not installed."""
-    try:
-        from eqkin.learning.batches import DeviceNetwork
-        from eqkin.learning.config import choose_device
-    except ImportError:
-        log("torch is not installed")
-        return None
-    return Encoder(model, DeviceNetwork(model, choose_device(device)))
-
-
-def time_index(embed: EmbedFunction, executor: Executor, forest: Forest, repeats: int) -> float:
-    """Return the seconds of embedding trees, rounding the vectors and writing them, as `eqkin index` does it."""
-    step = SETTINGS.step_trees
-    parts = [np.arange(at, min(at + step, len(forest))) for at in range(0, len(forest), step)] * repeats
-    embed(TreeTask(parts[0], forest.select(parts[0])))  # warms up
-    start, buffer = time.perf_counter(), VectorBuffer(SETTINGS)
-    with TemporaryDirectory() as folder:
-        tasks = (TreeTask(part, forest.select(part)) for part in parts)
-        for trees, vectors in executor.map(embed, tasks, on_failure=fail_task):
-            buffer.add(trees, vectors)
-            if buffer.is_full:
-                buffer.write(Path(folder))
-                buffer = VectorBuffer(SETTINGS)
-        buffer.write(Path(folder))
-    return time.perf_counter() - start
 
 
 def time_single_formulas(report: BenchmarkReport, encoder: Encoder, formulas: Iterable[str]) -> None:

@@ -129,14 +129,3 @@ def summarise_times(seconds: Sequence[float]) -> dict[str, Figure]:
     """Return the median, the 99th percentile and the maximum in milliseconds."""
     p50, p99 = (1e3 * np.percentile(seconds, [50, 99])).tolist()
     return {"p50_ms": p50, "p99_ms": p99, "max_ms": 1e3 * max(seconds)}
-
-
-def format_markdown(tables: dict[str, list[Measurement]]) -> str:
-    """Format tables as Markdown; each title is the heading of its first column."""
-    blocks = []
-    for title, rows in tables.items():
-        columns = list(dict.fromkeys(name for row in rows for name in row.figures))
-        lines = [[title, *columns], ["---", *["---:"] * len(columns)]]
-        lines += [[row.name, *(format_figure(row.figures.get(name)) for name in columns)] for row in rows]
-        blocks.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
-    return "\n\n".join(blocks)
