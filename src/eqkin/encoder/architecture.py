@@ -32,10 +32,11 @@ import numpy.typing as npt
 from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
 
 FEATURES = TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS
-NORM_EPSILON = 1e-5  # added to the variance in batch normalisation
-SQUARE_EPSILON = 1e-6  # added to the mean square before taking its root
+# Added to the variance in batch normalisation, and to the mean square before taking its root.
+NORM_EPSILON, SQUARE_EPSILON = 1e-5, 1e-6
 SUM, MIX = ARCHITECTURE_KINDS = ("sum", "mix")
-MIX_TERMS = 5  # the node, its parent, its children, its left sibling, its right sibling
+# The node, its parent, its children, its left sibling, its right sibling.
+MIX_TERMS = 5
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,8 @@ class Architecture:
     kind: str = SUM  # `sum` of the neighbours as in the paper, or `mix`: separate weights for each kind of neighbour
 
     def __post_init__(self) -> None:
-        if self.kind == MIX:  # `normalised` has no meaning here, so it must not make two equal shapes differ
+        # In "mix" this has no meaning, so it must not make two equal shapes differ.
+        if self.kind == MIX:
             object.__setattr__(self, "normalised", ())
 
     @property

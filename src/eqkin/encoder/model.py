@@ -86,18 +86,21 @@ class Model:
         path = folder / DESCRIPTION_FILE
         if not path.is_file():
             raise BadInput(f"{folder}: contains no model ({DESCRIPTION_FILE} is missing)")
-        description = _read_description(path)
         try:
+            description = json.loads(_read_file(path))
+            found = (description["format"], description["version"])
+            if found != (FORMAT, VERSION):
+                raise CorruptData(f"{path}: format {found[0]} {found[1]}, this eqkin reads {FORMAT} {VERSION}")
             architecture = Architecture.from_dict(description["architecture"])
-        except (TypeError, KeyError, ValueError) as error:
-            raise CorruptData(f"{path}: unknown architecture ({error})") from error
-        weights = _read_weights(folder / WEIGHTS_FILE, description["sha256"][WEIGHTS_FILE])
-        if _compute_sha256(_read_file(folder / VOCABULARY_FILE)) != description["sha256"][VOCABULARY_FILE]:
-            raise CorruptData(
-                f"{folder / VOCABULARY_FILE}: the vocabulary is not the one the weights were trained with"
-            )
-        vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
-        model = cls(architecture, vocabulary, weights, description["recipe"], description["training"])
+            hashes = [str(description["sha256"][name]) for name in (WEIGHTS_FILE, VOCABULARY_FILE)]
+            recipe, training = dict(description["recipe"]), dict(description["training"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CorruptData(f"{path}: not a description of a model ({error})") from error
+        weights = _read_weights(folder / WEIGHTS_FILE, hashes[0])
+        vocabulary_path = folder / VOCABULARY_FILE
+        if _compute_sha256(_read_file(vocabulary_path)) != hashes[1]:
+            raise CorruptData(f"{vocabulary_path}: the vocabulary is not the one the weights were trained with")
+        model = cls(architecture, Vocabulary.load(vocabulary_path), weights, recipe, training)
         _check_model(model, str(folder))
         return model
 
@@ -113,30 +116,12 @@ def _read_file(path: Path) -> bytes:
     return content
 
 
-def _read_description(path: Path) -> dict[str, Any]:
-    """Read `model.json`; raises `CorruptData` unless its version and structure are known."""
-    try:
-        description = json.loads(_read_file(path))
-        found = (description["format"], description["version"])
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptData(f"{path}: not a description of a model ({error})") from error
-    if found != (FORMAT, VERSION):
-        raise CorruptData(f"{path}: format {found[0]} {found[1]}, this eqkin reads {FORMAT} {VERSION}")
-    for name in ("architecture", "sha256", "recipe", "training"):
-        if not isinstance(description.get(name), dict):
-            raise CorruptData(f"{path}: {name} is missing or not a JSON object")
-    for name in (WEIGHTS_FILE, VOCABULARY_FILE):
-        if not isinstance(description["sha256"].get(name), str):
-            raise CorruptData(f"{path}: the hash of {name} is missing")
-    return dict(description)
-
-
 def _read_weights(path: Path, sha256: str) -> dict[str, npt.NDArray[np.float32]]:
     """Read the tensors of a safetensors file, checking its hash."""
     content = _read_file(path)
-    if content[8:9] != b"{":  # eight bytes of header length, then the JSON header
-        kind = " but a pickle or torch file" if content[:2] in (b"PK", *(bytes([128, n]) for n in range(6))) else ""
-        raise CorruptData(f"{path}: not a safetensors file{kind}; eqkin reads weights as safetensors only")
+    # A safetensors file has eight bytes with the length of its JSON header, then the header.
+    if content[8:9] != b"{":
+        raise CorruptData(f"{path}: not a safetensors file; eqkin reads weights as safetensors only, never pickles")
     if _compute_sha256(content) != sha256:
         raise CorruptData(f"{path}: its hash is not the one in {DESCRIPTION_FILE}: damaged, or of another model")
     try:

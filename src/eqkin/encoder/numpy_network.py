@@ -20,9 +20,11 @@ from eqkin.formulas import Forest
 from eqkin.formulas.forest import iter_blocks
 
 _MIN_LENGTH = np.float32(1e-12)
-_MIN_COEFFICIENT = 1e-9  # of a node in its own mix, by which the others are divided
-_NEIGHBOURS = 4  # kinds of neighbours with a coefficient
-_MIN_POSITIONS = 64  # among siblings, whose vectors are computed together
+# The coefficients of a node's neighbours are divided by its own one.
+_MIN_COEFFICIENT = 1e-9
+_NEIGHBOURS = 4
+# Vectors of so many positions among siblings are computed at least.
+_MIN_POSITIONS = 64
 
 Floats = npt.NDArray[np.float32]
 
@@ -36,8 +38,10 @@ class _Layer(NamedTuple):
 class NumpyNetwork:
     """Weights prepared for embedding trees."""
 
-    block_nodes = 65_536  # nodes whose strings and outputs are computed together
-    chunk_nodes = 512  # nodes that pass through the layers together: few enough to stay in the cache
+    # Nodes whose strings and outputs are computed together.
+    block_nodes = 65_536
+    # Nodes that pass through the layers together: few enough to stay in the processor's cache.
+    chunk_nodes = 512
 
     def __init__(self, model: Model) -> None:
         self._vocabulary, self.width = model.vocabulary, model.architecture.width
@@ -49,12 +53,14 @@ class NumpyNetwork:
         soft_norm = 1.0 if self.is_mix else weights["soft_norm.mean"] + weights["soft_norm.deviation"]
         self.output = _to_float32(weights["output.weight"].T / soft_norm)
         self.output_bias = _to_float32(weights["output.bias"] / soft_norm)
-        summing = np.zeros((_NEIGHBOURS, self.width), np.float32)  # coefficients of "sum"
+        # The network "sum" adds up parents and children.
+        summing = np.zeros((_NEIGHBOURS, self.width), np.float32)
         summing[[cpu_kernels.PARENT, cpu_kernels.CHILDREN]] = 1
         self.layers = [] if self.is_mix else [_Layer(summing, None, np.zeros(self.width, np.float32))]
         for layer in range(model.architecture.layers):
             weight, coefficients = weights[f"layers.{layer}.weight"], summing
-            if self.is_mix:  # the node's own coefficients are folded into the weights and the other coefficients
+            # The node's own coefficients and the norms are folded into the weights and the other coefficients.
+            if self.is_mix:
                 own, *others = weights[f"layers.{layer}.mix"]
                 own = np.where(np.abs(own) < _MIN_COEFFICIENT, _MIN_COEFFICIENT, own)
                 scale, bias = _fold_norm(weights, layer)
@@ -103,7 +109,8 @@ class NumpyNetwork:
     def _get_positions(self, forest: Forest) -> Floats:
         """Return alpha E(p) + b of the first layer for as many positions as the forest has siblings."""
         most, positions = int(forest.n_children.max(initial=1)), self._positions
-        if most > len(positions):  # another thread may replace the attribute by a shorter table
+        # Another thread may replace the attribute by a shorter table: only the local one is used.
+        if most > len(positions):
             sinusoids = compute_sinusoids(max(_MIN_POSITIONS, 2 * most), self.width)
             positions = self._positions = _to_float32(self.alpha * sinusoids + self.first_bias)
         return positions

@@ -129,7 +129,6 @@ class Trainer:
         self.ranking: RankingScore | None = None
         self.last_losses: dict[str, float] = {}
         self.seconds = 0.0
-        self._speed = 0.0
         self._saved_step = -1
         # Since the last record.
         self._unlogged: list[list[float]] = []
@@ -175,14 +174,12 @@ class Trainer:
             self._unlogged += losses.tolist()
             self._unlogged_seconds += seconds
             self.seconds += seconds
-            speed = count * self.batch / max(seconds, 1e-9)
-            self._speed = 0.9 * self._speed + 0.1 * speed if self._speed else speed
             progress = TrainingProgress(
                 step=self.step,
                 steps=steps,
                 triplets=self.step * self.batch,
                 losses=self._compute_means(),
-                triplets_per_second=self._speed,
+                triplets_per_second=self._compute_speed(),
                 ranking=self.ranking,
             )
             settings.on_progress(progress)
@@ -241,14 +238,17 @@ class Trainer:
         means = np.mean(self._unlogged, axis=0)
         return {"loss": float(means.sum())} | dict(zip(self.parts, means.tolist(), strict=True))
 
+    def _compute_speed(self) -> float:
+        """Return the examples per second since the last record."""
+        return len(self._unlogged) * self.batch / max(self._unlogged_seconds, 1e-9)
+
     def _log(self) -> None:
         """Write a record of the losses."""
         self.last_losses = self._compute_means()
         if self.settings.folder is not None:
-            speed = len(self._unlogged) * self.batch / max(self._unlogged_seconds, 1e-9)
             record = {"step": self.step, "triplets": self.step * self.batch} | self.last_losses
-            record |= {"learning_rate": float(self._rate), "triplets_per_second": speed, "seconds": self.seconds}
-            append_metrics(self.settings.folder, record)
+            record |= {"learning_rate": float(self._rate), "seconds": self.seconds}
+            append_metrics(self.settings.folder, record | {"triplets_per_second": self._compute_speed()})
         self._unlogged, self._unlogged_seconds = [], 0.0
 
     def save(self) -> None:
