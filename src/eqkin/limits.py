@@ -78,7 +78,7 @@ class Limits:
     web_header_bytes: int = 131_072  # address and headers of a request
     web_workers: int = 2  # searches processed at the same time
     web_waiting: int = 128  # searches in the queue, about as many as can be answered in time; others are asked to retry
-    web_slow_workers: int = 2  # requests processed at the same time that take long: drafts, whole papers, maps, exports
+    web_slow_workers: int = 1  # requests processed at the same time that take long: drafts, whole papers, maps, exports
     web_slow_waiting: int = 16  # of these in the queue
     web_seconds: float = 30.0  # until a request is abandoned, its time in the queue included
     web_retry_seconds: int = 1  # after which a rejected request may be retried

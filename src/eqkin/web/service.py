@@ -65,6 +65,8 @@ class WorkQueue:
             await asyncio.wait(awaited, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
             if answer.done():
                 return answer.result()
+        except asyncio.CancelledError:
+            raise make_busy_error("the server is stopping") from None
         finally:
             gone.cancel()
             scope.cancel()
