@@ -30,7 +30,8 @@ def njit(*arguments: Any, **options: Any) -> Callable[[Callable[..., Any]], Any]
         started = time.perf_counter()
         try:
             compiled = numba.njit(*arguments, **options)(function)
-        except Exception:  # whatever reading or writing the cache raises; errors of the function itself come again
+        except Exception:
+            # whatever reading or writing the cache raises; errors of the function itself come again
             compiled = numba.njit(*arguments, **options | {"cache": False})(function)
         progress.seconds += time.perf_counter() - started
         if progress.seconds > _SLOW_SECONDS and progress.announce is not None:

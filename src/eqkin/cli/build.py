@@ -284,7 +284,8 @@ def update_with_progress(
     from eqkin.index.manifest import load_encoder
     from eqkin.index.update import update_index
 
-    encoder, threads = load_encoder(library.folder) if model is None else Encoder.load(model), None
+    encoder = load_encoder(library.folder) if model is None else Encoder.load(model)
+    threads = None
     if device is not None:
         from eqkin.cli.train import require_torch
         from eqkin.executor import ThreadExecutor

@@ -94,7 +94,8 @@ def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str
             conversion = convert_formulas(engine, [clean_typed_formula(text) for _, text in batch])
         for (number, text), outcome in zip(batch, conversion.outcomes, strict=True):
             failure = outcome.failure
-            if not text.isascii() and re.search("[\ud800-\udfff]", text):  # bytes that are not UTF-8
+            # bytes that are not UTF-8
+            if not text.isascii() and re.search("[\ud800-\udfff]", text):
                 text = text.encode("utf-8", "replace").decode()
                 failure = Failure("not UTF-8", "the formula is not UTF-8")
             if failure is not None:

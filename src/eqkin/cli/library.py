@@ -43,8 +43,10 @@ def stats(
 
 def print_statistics(numbers: dict[str, Any]) -> None:
     """Print the statistics of a library."""
-    equations, trees = numbers["equations"], numbers["trees"]
-    found, converted = max(equations["found"], 1), max(equations["converted"], 1)
+    equations = numbers["equations"]
+    trees = numbers["trees"]
+    found = max(equations["found"], 1)
+    converted = max(equations["converted"], 1)
     rows = [
         ("papers", f"{numbers['papers']:,} ({numbers['papers_with_equations']:,} with equations)"),
         ("equations found", f"{equations['found']:,}"),

@@ -84,7 +84,8 @@ def _print_counts(results: Results) -> None:
 
 
 def _print_hit(results: Results, hit: Hit, number: int, *, latex: bool, prose: bool) -> None:
-    equation, indent = hit.equation, " " * 10
+    equation = hit.equation
+    indent = " " * 10
     typer.echo(typer.style(f"{number:>2}  {hit.score:.3f} ", fg="cyan") + format_formula(equation, latex))
     parts = [format_place(equation, hit.name)]
     parts += [f"the same in {len(hit.same)} more"] if hit.same else []
@@ -104,9 +105,12 @@ def format_formula(equation: EquationRecord, latex: bool = False) -> str:
 
 def format_context(equation: EquationRecord, latex: bool = False, chars: int = _PROSE_CHARS) -> str:
     """Format an equation within the text around it, in one line."""
-    before, after = (" ".join(format_prose(text).split()) for text in (equation.before, equation.after))
-    before = before if len(before) <= chars else "…" + before[-chars:].partition(" ")[2]
-    after = after if len(after) <= chars else after[:chars].rpartition(" ")[0] + "…"
+    before = " ".join(format_prose(equation.before).split())
+    after = " ".join(format_prose(equation.after).split())
+    if len(before) > chars:
+        before = "…" + before[-chars:].partition(" ")[2]
+    if len(after) > chars:
+        after = after[:chars].rpartition(" ")[0] + "…"
     text = f"{before} [{format_formula(equation, latex)}] {after}".strip() if before or after else ""
     return strip_control_chars(text)
 

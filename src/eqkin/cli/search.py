@@ -440,7 +440,8 @@ def rank(
     if len(tag.split()) != 1:
         raise typer.BadParameter("--tag must be one word")
     tables = read_table(topics), read_table(formulas)
-    encoder, reader = Encoder.load(model), FormulaReader()
+    encoder = Encoder.load(model)
+    reader = FormulaReader()
     queries = encode_formulas(tables[0], encoder, reader, wildcards=True)
     ranked = encode_formulas(tables[1], encoder, reader)
     for path, encoded in ((topics, queries), (formulas, ranked)):

@@ -140,7 +140,8 @@ async def get_paper(
 ) -> Response:
     """Return a paper with its equations by section, all of them or a part."""
     page = await server.slow_queue.run(find_or_404, server.engine.get_paper, key)
-    sections, total = [], 0
+    sections = []
+    total = 0
     for heading, equations in page.sections:
         part = equations[max(0, offset - total) : max(0, offset + limit - total)]
         total += len(equations)
@@ -174,8 +175,9 @@ async def find_papers_similar_to_draft(
 ) -> Response:
     """Find papers related to a draft by its mathematics; the draft is not kept."""
     refuse_if_read_only(server)
-    content, name = (await file.read(), file.filename or "") if file else (text.encode("utf-8", "replace"), "")
-    return JsonResponse(await server.slow_queue.run(find_for_draft, server.engine, content, name, k))
+    content = await file.read() if file else text.encode("utf-8", "replace")
+    name = file.filename if file else None
+    return JsonResponse(await server.slow_queue.run(find_for_draft, server.engine, content, name or "", k))
 
 
 def find_for_draft(engine: PublicEngine, content: bytes, name: str, k: int = 10) -> list[PaperHit]:
@@ -233,7 +235,8 @@ async def get_map(
 @router.get("/export", response_class=Response, responses={200: {"content": {kind: {} for kind in EXPORT_TYPES}}})
 async def export(params: Annotated[ExportParams, Query()], server: State) -> Response:
     """Return a result list as a file: the papers as BibTeX or RIS, the equations as CSV or JSON."""
-    content, media_type, name = export_results(await server.slow_queue.run(params.run, server.engine), params.format)
+    results = await server.slow_queue.run(params.run, server.engine)
+    content, media_type, name = export_results(results, params.format)
     return Response(content, headers={"Content-Disposition": f'attachment; filename="{name}"'}, media_type=media_type)
 
 
@@ -244,9 +247,8 @@ async def get_judgements(server: State) -> Response:
     def read() -> list[EvaluationQuery]:
         queries = server.judgements.export() if server.judgements else []
         for query in queries:
-            query.relevant, query.irrelevant = (
-                list(map(server.engine.show_id, ids)) for ids in (query.relevant, query.irrelevant)
-            )
+            query.relevant = list(map(server.engine.show_id, query.relevant))
+            query.irrelevant = list(map(server.engine.show_id, query.irrelevant))
         return queries
 
     return JsonResponse(Judgements(await server.slow_queue.run(read)))

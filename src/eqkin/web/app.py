@@ -67,7 +67,8 @@ def create_app(
         title="eqkin",
         version=__version__,
         description="Search engine for equations: related equations, and the papers that contain them.",
-        docs_url=None,  # these pages load their scripts from another site
+        # these pages load their scripts from another site
+        docs_url=None,
         redoc_url=None,
         middleware=[
             *([Middleware(CORSMiddleware, **_CORS, allow_origins=settings.cors)] if settings.cors else []),

@@ -59,7 +59,8 @@ class WebError(HTTPException):
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(status, detail, headers)
-        self.code, self.position = code, position
+        self.code: str = code
+        self.position: int | None = position
 
     @property
     def problem(self) -> ProblemDetails:

@@ -106,7 +106,8 @@ class SecurityMiddleware:
 
     def _is_known_host(self, host: str) -> bool:
         """Return whether requests may use a host, with or without a port."""
-        name = host if host.endswith("]") else host.rsplit(":", 1)[0]  # an IPv6 address has brackets
+        # an IPv6 address has brackets
+        name = host if host.endswith("]") else host.rsplit(":", 1)[0]
         if not self._settings.hosts or name in self._settings.hosts:
             return True
         with suppress(ValueError):

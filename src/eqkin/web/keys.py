@@ -57,7 +57,8 @@ class PublicEngine:
     """
 
     def __init__(self, engine: SearchEngine) -> None:
-        self.plain: SearchEngine = engine  # for what has no keys
+        # answers what contains no keys
+        self.plain: SearchEngine = engine
 
     def search(self, query: str, filters: Filters, **options: Any) -> Results:
         """Find related equations; see `SearchEngine.search`."""
@@ -121,8 +122,9 @@ class PublicEngine:
             return next((each for each in keys if hide_folder(each) == key), key)
 
     def _resolve_filters(self, filters: Filters) -> Filters:
-        papers, without = (tuple(map(self._resolve_key, keys)) for keys in (filters.papers, filters.without_papers))
-        return replace(filters, papers=papers, without_papers=without)
+        papers = tuple(map(self._resolve_key, filters.papers))
+        without_papers = tuple(map(self._resolve_key, filters.without_papers))
+        return replace(filters, papers=papers, without_papers=without_papers)
 
     @contextmanager
     def _resolving(self, given: str, resolved: str) -> Iterator[str]:

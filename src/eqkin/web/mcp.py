@@ -93,7 +93,8 @@ def create_server(library: Library) -> Any:
     @server.tool()
     def describe_library() -> dict[str, Any]:
         """Return what the library holds: numbers of papers and equations, and fields."""
-        with Library.open(library.folder) as opened:  # tools run in threads of their own
+        # tools run in threads of their own
+        with Library.open(library.folder) as opened:
             numbers = compute_statistics(opened)
         return {key: numbers[key] for key in ("papers", "equations", "fields")}
 

@@ -115,12 +115,14 @@ def _to_pairs(pairings: Iterable[Pairing]) -> str:
 
 def pick_sentence(equation: EquationRecord) -> str:
     """Return the sentence that leads to an equation, or else the one that follows it."""
-    before, after = " ".join(equation.before.split()), " ".join(equation.after.split())
+    before = " ".join(equation.before.split())
+    after = " ".join(equation.after.split())
     sentence = _SENTENCE_END.split(before)[-1] or _SENTENCE_END.split(after)[0]
     if len(sentence) <= _SENTENCE_CHARS:
         return sentence
     cut = sentence[-_SENTENCE_CHARS:]
-    if cut.find(r"\)") >= 0 and not 0 <= cut.find(r"\(") < cut.find(r"\)"):  # not in the middle of a formula
+    # the text must not begin in the middle of a formula
+    if cut.find(r"\)") >= 0 and not 0 <= cut.find(r"\(") < cut.find(r"\)"):
         cut = cut.partition(r"\)")[2]
     return "… " + cut.partition(" ")[2]
 
@@ -139,7 +141,8 @@ async def show_home(server: State) -> Response:
 
     def work() -> str:
         with server.engine.plain.backend.snapshot() as snapshot:
-            fields, years = server.engine.plain.count_facets()  # of a large library sometimes of an earlier state
+            # counts of a large library may be those of an earlier state
+            fields, years = server.engine.plain.count_facets()
             version = len(snapshot), snapshot.version, tuple(fields.items()), tuple(years.items())
 
             def render() -> str:
@@ -182,8 +185,10 @@ def prepare_results(params: PageSearch, results: Results, origin: EquationRecord
     """Return what the template of results shows; `origin` is the equation of the query, if it is one of the library."""
     shown = [hit.equation for hit in results.hits]
     titles = (*(equation.paper.title for equation in shown), *(count.title for count in results.papers))
-    render_passages((*titles, *map(pick_sentence, shown)))  # one call of the converter; the template finds them cached
-    numbers, last = count(results.offset + 1), results.offset + len(results.hits)
+    # one call of the converter, whose results the template finds cached
+    render_passages((*titles, *map(pick_sentence, shown)))
+    numbers = count(results.offset + 1)
+    last = results.offset + len(results.hits)
     return {
         "params": params,
         "plain": params.replace(**NO_FILTERS, offset=0),
@@ -219,12 +224,14 @@ async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)], a
         page = find_or_404(server.engine.get_paper, key)
         try:
             related = server.engine.find_similar_papers(page.paper.key, _RELATED_PAPERS, equations=_COMPARED_EQUATIONS)
-        except BadInput:  # it has no equations to compare
+        except BadInput:
+            # the paper has no equations to compare
             related = []
         places = _find_displays(page)
         if at and at not in places:
             places |= _find_display_of(server.engine, page, at)
-        numbers = list(dict.fromkeys(places.values()))  # of the displays
+        # the numbers of the displays, each once
+        numbers = list(dict.fromkeys(places.values()))
         here = places.get(at or 0, 0)
         start = numbers.index(here) if here else 0
         start -= start % _PART_EQUATIONS
@@ -233,7 +240,8 @@ async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)], a
         texts = [page.paper.title, page.abstract, *(hit.paper.title for hit in related)]
         for section in sections:
             texts += [section.heading, *(text for each in section.equations for text in (each.before, each.after))]
-        render_passages(texts)  # one call of the converter; the template finds them cached
+        # one call of the converter, whose results the template finds cached
+        render_passages(texts)
         return server.render(
             "paper.html",
             paper=page.paper,
@@ -308,7 +316,8 @@ async def show_map(server: State, q: Text = "") -> Response:
         rows = [(name, n, totals.get(name, n), frequent.get(name, [])[:3]) for name, n in shown.most_common()]
         with server.engine.plain.backend.snapshot() as snapshot:
             total = len(snapshot)
-        formula, place = server.engine.plain.read(q).formula if q else None, ""
+        formula = server.engine.plain.read(q).formula if q else None
+        place = ""
         if formula is not None and points.project is not None:
             (where,) = points.project(server.engine.plain.encoder.embed(formula.forest))
             place = " ".join(f"{part:.4f}" for part in where.tolist())
@@ -328,7 +337,8 @@ async def show_draft(server: State) -> Response:
 async def show_papers_similar_to_draft(server: State, file: UploadFile) -> Response:
     """Show the papers similar to a draft, which is not kept."""
     refuse_if_read_only(server)
-    content, name = await file.read(), file.filename or "the draft"
+    content = await file.read()
+    name = file.filename or "the draft"
     related = await server.slow_queue.run(find_for_draft, server.engine, content, name)
     return HTMLResponse(server.render("draft.html", name=name, related=related))
 

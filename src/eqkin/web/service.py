@@ -44,7 +44,8 @@ class WorkQueue:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="eqkin-web")
         self._room = threads + waiting
         self._seconds = seconds
-        self.under_way = 0  # waiting and running
+        # requests that wait or run
+        self.under_way = 0
 
     async def run(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """Run a function; raises `WebError` (503) if the queue is full, the time is up or the client has gone.
@@ -71,7 +72,8 @@ class WorkQueue:
             gone.cancel()
             scope.cancel()
             if not answer.done():
-                answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
+                # nobody waits for it
+                answer.add_done_callback(lambda done: done.cancelled() or done.exception())
                 future.cancel()
         raise make_busy_error(f"gave up after {self._seconds:g} seconds")
 

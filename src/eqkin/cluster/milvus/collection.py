@@ -169,8 +169,10 @@ class MilvusCollection:
             self._create(self.name, schema, indexes)
         if not self.call("has_collection", self.papers):
             kind = self._milvus.DataType
-            schema = self._start_schema(2)  # Milvus wants a vector: there is none
-            schema.add_field("content", kind.VARCHAR, max_length=256)  # identifies what was pushed
+            # Milvus wants a vector, although papers have none
+            schema = self._start_schema(2)
+            # the digest of what was pushed
+            schema.add_field("content", kind.VARCHAR, max_length=256)
             self._create(self.papers, schema, {"vector": ("FLAT", "IP", {})})
             self.write_state({"format": COLLECTION_FORMAT, "model": model, "time": ""})
 

@@ -46,7 +46,8 @@ class MilvusSnapshot(Snapshot):
     def __init__(self, collection: MilvusCollection, state: Row) -> None:
         self._collection = collection
         self._state = state
-        self._rows: dict[int, Row] = {}  # by key; the record is unpacked
+        # rows by key, their records unpacked
+        self._rows: dict[int, Row] = {}
         self._papers: dict[str, Row] = {}
 
     @property
@@ -202,7 +203,8 @@ class MilvusSnapshot(Snapshot):
     def sample_keys(self, limit: int) -> Keys:
         """Choose the equations with the lowest keys: keys are hashes, so these are evenly spread."""
         total = len(self)
-        enough = limit + 4 * isqrt(limit)  # a range has a few keys more or less than expected
+        # a range has a few keys more or less than expected
+        enough = limit + 4 * isqrt(limit)
         below = KEY_END - 1 if enough >= total else KEY_END * enough // total
         found = self._collection.scan(self._collection.name, f"key < {below}")
         return np.sort(np.fromiter((row["key"] for row in found), np.int64))[:limit]
