@@ -16,7 +16,7 @@ from eqkin.library.references import EquationColumns, hash_latex, normalise_late
 from eqkin.search import SearchEngine
 from eqkin.search.candidates import RankedCandidates
 from eqkin.search.deduplicate import deduplicate, limit_per_paper
-from eqkin.search.rerank import combine_scores
+from eqkin.search.rank import combine_scores
 
 
 @pytest.mark.parametrize("other", [r"a\,+\;b .", "{a}+{{b}},", r"\left(a+b\right)", r"\displaystyle a+b\quad"])

@@ -1,7 +1,6 @@
 """The search engine over a library: what it finds, what it refuses, and that threads can share it."""
 
 import math
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,8 +13,8 @@ from eqkin.errors import BadInput, LimitReached
 from eqkin.index.update import update_index
 from eqkin.limits import LIMITS
 from eqkin.search import Filters, SearchEngine, SearchOptions, UnreadableFormula
-from eqkin.search.engine import STAGES, _VersionedCache
 from eqkin.search.local import LocalBackend
+from eqkin.search.pipeline import STAGES
 
 from ..cancelling import CountingScope
 from .conftest import WAVE, dated_papers
@@ -82,7 +81,7 @@ def test_hit_contains_section_and_context(engine):
 def test_search_by_text_alone(engine):
     results = engine.search(text="quokka")
     assert {hit.equation.paper.fields[0] for hit in results.hits} == {"waves"}
-    assert all(0 < hit.score <= 1 and hit.score == hit.words for hit in results.hits)
+    assert all(0 < hit.score <= 1 and hit.score == hit.text_score for hit in results.hits)
     assert results.latex == results.mathml == ""
     assert engine.search(text="zzzyx").hits == ()
 
@@ -91,16 +90,16 @@ def test_text_reorders_but_does_not_replace_the_formula(engine):
     formula = r"E = \frac12 m v^2"
     plain = engine.search(formula, k=300, group=False, fold=False).hits
     both = engine.search(formula, text="quokka drum", k=300, group=False, fold=False).hits
-    drums = [hit for hit in both if hit.words > 0]
+    drums = [hit for hit in both if hit.text_score > 0]
     assert drums and all(hit.equation.paper.fields[0] == "waves" for hit in drums)
     similar = {hit.equation.id: hit.similarity for hit in plain}
     for hit in both:
-        assert 0.25 * hit.words <= hit.score <= 0.75 + 0.25 * hit.words
+        assert 0.25 * hit.text_score <= hit.score <= 0.75 + 0.25 * hit.text_score
         if hit.equation.id in similar:
             assert hit.similarity == pytest.approx(similar[hit.equation.id], abs=1e-4)
     assert both[0].equation == plain[0].equation
     place = {hit.equation.id: at for at, hit in enumerate(plain)}
-    assert all(at < place.get(hit.equation.id, 300) for at, hit in enumerate(both) if hit.words > 0.5)
+    assert all(at < place.get(hit.equation.id, 300) for at, hit in enumerate(both) if hit.text_score > 0.5)
 
 
 def test_text_decides_between_identical_formulas(tmp_path, encoder):
@@ -113,7 +112,7 @@ def test_text_decides_between_identical_formulas(tmp_path, encoder):
             for word in ("strings", "membranes"):
                 first, second = engine.search(r"u_{tt} = c^2 \Delta u", text=word, fold=False).hits
                 assert word in first.equation.before and word not in second.equation.before
-                assert (first.score, second.score) == pytest.approx((0.75 + 0.25 * first.words, 0.75), abs=1e-5)
+                assert (first.score, second.score) == pytest.approx((0.75 + 0.25 * first.text_score, 0.75), abs=1e-5)
 
 
 def test_search_refuses_too_long_text(engine):
@@ -140,10 +139,10 @@ def test_search_limits_hits_per_paper(engine):
     papers = [hit.equation.paper.key for hit in grouped]
     assert len(grouped) == 5
     assert max(papers.count(key) for key in papers) <= 2
-    assert sum(hit.more for hit in grouped) >= 3
+    assert sum(hit.hidden for hit in grouped) >= 3
     assert [hit.score for hit in grouped] == sorted((hit.score for hit in grouped), reverse=True)
     ungrouped = engine.search(WAVE, k=5, fold=False, group=False).hits
-    assert all(hit.more == 0 for hit in ungrouped)
+    assert all(hit.hidden == 0 for hit in ungrouped)
 
 
 def test_one_paper_fills_the_list_if_there_is_no_other(engine):
@@ -154,10 +153,10 @@ def test_one_paper_fills_the_list_if_there_is_no_other(engine):
 def test_search_shows_formulas_that_differ_in_spacing_once(engine):
     folded = engine.search(WAVE, k=20)
     first = folded.hits[0]
-    assert len({first.equation.id.partition("#")[0], *(name.partition("#")[0] for name in first.same)}) == 3
-    assert len(engine.search(WAVE, k=20, fold=False).hits[0].same) == 0
+    assert len({first.equation.id.partition("#")[0], *(name.partition("#")[0] for name in first.duplicates)}) == 3
+    assert len(engine.search(WAVE, k=20, fold=False).hits[0].duplicates) == 0
     shown = set(_ids(folded))
-    assert not shown & {name for hit in folded.hits for name in hit.same}
+    assert not shown & {name for hit in folded.hits for name in hit.duplicates}
 
 
 def test_search_takes_options_and_changes_of_them(engine):
@@ -166,11 +165,11 @@ def test_search_takes_options_and_changes_of_them(engine):
     assert options == SearchOptions(k=3, text="many words", filters=Filters(fields="waves"))
     assert len(engine.search(WAVE, options, text="", k=2, group=False, fold=False).hits) == 2
     assert engine.search(WAVE, options, text="").hits == engine.search(WAVE, k=3, filters=Filters(("waves",))).hits
-    with pytest.raises(BadInput, match="nonsense"):
+    with pytest.raises(TypeError):
         engine.search(WAVE, nonsense=1)
 
 
-@pytest.mark.parametrize("k", [0, -1, math.nan, 1.5, True, "3", None])
+@pytest.mark.parametrize("k", [0, -1, math.nan, 1.5, True, "3"])
 def test_search_refuses_invalid_k(engine, k):
     with pytest.raises(BadInput):
         engine.search(BAYES, k=k)
@@ -237,7 +236,7 @@ def test_search_follows_added_and_removed_equations(tmp_path, encoder):
             assert len(engine.search("x", text="note").hits) == 2
             library.remove(str(first))
             assert [hit.equation.latex.strip() for hit in engine.search("x").hits] == [r"\oint_C f = 2\pi i"]
-            assert engine.search("x", text="note").hits[0].words > 0
+            assert engine.search("x", text="note").hits[0].text_score > 0
 
 
 def test_library_search_embeds_new_equations_first(tmp_path):
@@ -350,49 +349,6 @@ def test_repeated_query_gets_the_same_answer_object(engine):
     first = engine.search(BAYES, k=3)
     assert engine.search(BAYES, k=3) is first
     assert _ids(engine.search(BAYES, k=2)) == _ids(first)[:2]
-
-
-def test_threads_that_ask_for_the_same_wait_for_the_first():
-    cache, started, go, made = _VersionedCache(4), threading.Event(), threading.Event(), []
-
-    def make():
-        started.set()
-        assert go.wait(10)
-        made.append(len(made))
-        if not made[-1]:
-            raise BadInput("the first attempt fails")
-        return "value"
-
-    with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(cache.get, 1, "a", make)
-        assert started.wait(10)
-        others = [pool.submit(cache.get, 1, "b", lambda: "other"), pool.submit(cache.get, 1, "a", make)]
-        assert others[0].result(10) == "other" and not others[1].done()
-        go.set()
-        with pytest.raises(BadInput):
-            first.result(10)
-        assert others[1].result(10) == "value"
-        go.clear()
-        started.clear()
-        again = [pool.submit(cache.get, 2, "a", make) for _ in range(3)]
-        assert started.wait(10)
-        go.set()
-        assert [each.result(10) for each in again] == ["value"] * 3
-    assert len(made) == 3
-
-
-def test_versioned_cache_forgets_old_versions_and_bounds_its_size():
-    cache, made = _VersionedCache(4), []
-
-    def get(version, key):
-        return cache.get(version, key, lambda: made.append((version, key)) or len(made))
-
-    assert get("a", 1) == get("a", 1) == 1
-    assert get("b", 1) == 2
-    for key in range(2, 12):
-        get("b", key)
-        assert len(cache) <= 4
-    assert len(made) == len(set(made)) == 12
 
 
 @pytest.mark.parametrize("query", [BAYES, r"\frac{?a}{?b}", "quokka"])

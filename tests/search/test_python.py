@@ -47,7 +47,7 @@ def test_filters_can_be_given_by_name(library):
     for found in (library.search(BAYES, k=5, field=field), library.search(BAYES, k=5, field=[field, "nothing"])):
         assert found.hits and all(field in hit.equation.paper.fields for hit in found)
     assert not library.search(BAYES, k=5, year=(1500, 1501)).hits
-    with pytest.raises(BadInput, match="no option 'fild'"):
+    with pytest.raises(TypeError):
         library.search(BAYES, fild="ml")
 
 

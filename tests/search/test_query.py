@@ -10,9 +10,7 @@ from eqkin.search.query import FormulaReader, OversizedFormula, UnreadableFormul
 
 @pytest.fixture(scope="module")
 def reader():
-    opened = FormulaReader()
-    yield opened
-    opened.close()
+    return FormulaReader()
 
 
 @pytest.mark.parametrize(

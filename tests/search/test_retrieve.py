@@ -16,7 +16,7 @@ from eqkin.search import Filters, SearchEngine
 from eqkin.search.candidates import QueryFeatures
 from eqkin.search.features import QueryTerms
 from eqkin.search.local import LocalSnapshot
-from eqkin.search.rerank import compare_collections, rank
+from eqkin.search.rank import compare_collections, rank
 from eqkin.search.results import SearchOptions
 from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
 
@@ -68,7 +68,7 @@ def test_search_returns_candidates_by_relevance(engine, forest, units, query):
     assert [hit.equation.tree for hit in hits] == trees[:20].tolist()
     assert [hit.score for hit in hits] == pytest.approx(sorted(expected, reverse=True)[:20], abs=2e-5)
     assert [hit.similarity for hit in hits] == pytest.approx((vectors @ vector)[:20].tolist(), abs=5e-4)
-    assert all(0 <= hit.score <= 1 and -1 <= hit.similarity <= 1 and hit.words == 0 for hit in hits)
+    assert all(0 <= hit.score <= 1 and -1 <= hit.similarity <= 1 and hit.text_score == 0 for hit in hits)
 
 
 def test_search_reads_references_vectors_and_trees_once(engine, monkeypatch):
@@ -151,7 +151,7 @@ def test_filters_apply_to_terms(engine):
 
 def test_text_finds_what_neither_vectors_nor_terms_do(narrow):
     hits = narrow.search(PART, text="quokka", k=200, group=False, fold=False).hits
-    drums = [hit for hit in hits if hit.words > 0]
+    drums = [hit for hit in hits if hit.text_score > 0]
     assert {hit.equation.paper.year for hit in drums} == {1985, 1995, 2005}
     assert (hits[0].equation.paper.key, hits[0].equation.label) == WHOLE
 
@@ -250,8 +250,8 @@ def test_names_of_wildcards_do_not_change_results(squares):
 
 def test_text_adds_to_the_score_of_wildcard_matches(squares):
     for latex, hit in squares("?a^2 + ?b^2 = ?c^2", text="note"):
-        assert hit.words > 0, latex
-        assert hit.score > 0.25 * hit.words
+        assert hit.text_score > 0, latex
+        assert hit.score > 0.25 * hit.text_score
 
 
 def test_find_similar_ranks_like_a_search_for_the_formula(engine):

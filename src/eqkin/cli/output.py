@@ -88,8 +88,8 @@ def _print_hit(results: Results, hit: Hit, number: int, *, latex: bool, prose: b
     indent = " " * 10
     typer.echo(typer.style(f"{number:>2}  {hit.score:.3f} ", fg="cyan") + format_formula(equation, latex))
     parts = [format_place(equation, hit.name)]
-    parts += [f"the same in {len(hit.same)} more"] if hit.same else []
-    parts += [f"{hit.more} more from this paper"] if hit.more else []
+    parts += [f"the same in {len(hit.duplicates)} more"] if hit.duplicates else []
+    parts += [f"{hit.hidden} more from this paper"] if hit.hidden else []
     typer.secho(indent + " · ".join(parts), dim=True)
     if prose and (text := format_context(equation, latex)):
         typer.echo(indent + text)

@@ -23,7 +23,7 @@ from eqkin.evaluation.formulas import (
     make_name,
     normalize_rows,
 )
-from eqkin.search import rerank
+from eqkin.search import rank
 
 # Commands, numbers and other characters of LaTeX; braces of groups and blanks say nothing.
 _LATEX_TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|\d+|[^\s{}]")
@@ -144,8 +144,8 @@ class EngineSystem(System):
         """Score formulas as the engine does; within one collection, a formula is not a candidate for itself."""
         vectors = self._encode_unit(formulas)
         if queries is formulas:
-            return rerank.compare_within(formulas.forest, vectors)
-        return rerank.compare_collections(queries.forest, self._encode_unit(queries), formulas.forest, vectors)
+            return rank.compare_within(formulas.forest, vectors)
+        return rank.compare_collections(queries.forest, self._encode_unit(queries), formulas.forest, vectors)
 
     def _encode_unit(self, formulas: FormulaSet) -> Float32s:
         return cast(Float32s, normalize_rows(self.vector.encode(formulas)))

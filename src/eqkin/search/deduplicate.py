@@ -6,19 +6,52 @@ Candidates are numbers of rows of `RankedCandidates`, best first.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
 from eqkin.formulas.hashing import Codes, compute_powers, compute_prefix_sums
 from eqkin.formulas.operators import OperatorForest
+from eqkin.limits import LIMITS
 from eqkin.search.candidates import RankedCandidates, Rows
-from eqkin.search.rerank import MAX_COMPARED
+from eqkin.search.rank import MAX_COMPARED
+from eqkin.search.results import SearchOptions
 
 # Two formulas with the same LaTeX are the same from this cosine on; below, a macro has two meanings.
 _SAME_LATEX_COSINE = 0.8
 # Two formulas with the same operator tree are the same from this cosine on; below, their notation differs.
 _SAME_TREE_COSINE = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenCandidates:
+    """Candidates that are shown, and why others are not."""
+
+    rows: Rows
+    skipped: Rows  # those before the first one that is shown
+    duplicates: dict[int, list[int]]  # by row: others that are the same formula
+    hidden: dict[int, int]  # by row: how many others of the same paper are left out
+    more: bool  # whether there are more
+
+
+def choose_hits(ranked: RankedCandidates, options: SearchOptions, per_paper: int) -> ChosenCandidates:
+    """Choose what is shown: each formula once, of a display and its rows the best, not too many of one paper."""
+    rows = keep_best_of_display(ranked)
+    duplicates: dict[int, list[int]] = {}
+    if options.fold:
+        rows, duplicates = deduplicate(ranked, rows)
+    end = options.offset + options.k
+    papers = ranked.columns.paper[rows].tolist()
+    places, hidden = limit_per_paper(papers, end, per_paper if options.group else len(rows))
+    listed = rows[places]
+    return ChosenCandidates(
+        rows=listed[options.offset :],
+        skipped=listed[: options.offset],
+        duplicates=duplicates,
+        hidden={int(rows[place]): count for place, count in hidden.items()},
+        more=min(len(rows), LIMITS.results) > end,
+    )
 
 
 def keep_best_of_display(ranked: RankedCandidates) -> Rows:

@@ -25,7 +25,8 @@ _BIBTEX_ESCAPES = {
     "^": r"\textasciicircum{}",
 } | {character: "\\" + character for character in "&%$#_"}
 _CSV_COLUMNS = (
-    "rank score similarity words year more id latex section label paper title authors fields same query relation"
+    "rank score similarity text_score year hidden id latex section label paper title authors fields"
+    " duplicates query relation"
 ).split()
 _INLINE_MATH = re.compile(r"\\\((.*?)\\\)")
 _SHORT_WORDS = frozenset(
@@ -217,10 +218,10 @@ def to_csv(results: Results, *, header: bool = True) -> str:
         writer.writerow(_CSV_COLUMNS)
     for rank, hit in enumerate(results.hits, results.offset + 1):
         e, p = hit.equation, hit.equation.paper
-        scores = [f"{score:.6f}" for score in (hit.score, hit.similarity, hit.words)]
+        scores = [f"{score:.6f}" for score in (hit.score, hit.similarity, hit.text_score)]
         texts = [e.id, e.latex, e.section, e.label, p.key, p.title, "; ".join(p.authors), "; ".join(p.fields)]
-        texts += ["; ".join(hit.same), describe_query(results), hit.relation]
-        writer.writerow([rank, *scores, p.year or "", hit.more, *map(escape_csv_cell, texts)])
+        texts += ["; ".join(hit.duplicates), describe_query(results), hit.relation]
+        writer.writerow([rank, *scores, p.year or "", hit.hidden, *map(escape_csv_cell, texts)])
     return out.getvalue()
 
 

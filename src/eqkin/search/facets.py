@@ -8,19 +8,32 @@ collection that have the query's form (same, renamed or rewritten). `pool` count
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
 
+from eqkin.formulas.mathml import to_mathml
 from eqkin.library.records import Filters, PaperCount
 from eqkin.search.backend import Snapshot
-from eqkin.search.candidates import RankedCandidates
+from eqkin.search.candidates import QueryFeatures, RankedCandidates
+from eqkin.search.rank import rank
+from eqkin.search.results import (
+    WEAK_SCORE,
+    EquationRecord,
+    FacetCount,
+    Hit,
+    PaperRecord,
+    Results,
+    SearchOptions,
+)
+from eqkin.search.retrieve import RetrievalSettings, retrieve
 
 # Candidates beyond these have little to do with the query.
 _COUNTED_CANDIDATES = 200
 MAX_PAPERS = 20  # in the facet of papers
+_MAX_BEST_FIELDS = 10  # fields whose best hit is shown
 FACETS = ("fields", "years", "languages", "papers")
 
 Value: TypeAlias = str | int
@@ -139,3 +152,84 @@ def _list_failed(paper: PaperCount, filters: Filters) -> list[str]:
         not filters.papers or paper.key in filters.papers,
     )
     return [facet for facet, good in zip(FACETS, passed, strict=True) if not good]
+
+
+def add_facets(
+    snapshot: Snapshot,
+    query: QueryFeatures | None,
+    options: SearchOptions,
+    settings: RetrievalSettings,
+    ranked: RankedCandidates,
+    results: Results,
+) -> Results:
+    """Count the query's equations by field, year, language and paper, and find the best one of each field.
+
+    Args:
+        snapshot: The collection.
+        query: The formula.
+        options: How to search.
+        settings: How many candidates are retrieved.
+        ranked: The candidates that the search has ranked.
+        results: What counts are added to.
+    """
+    filters = options.filters
+    base = drop_facet_filters(filters)
+    if filters != base:
+        # Counts ignore the filter of their own facet, so they need candidates that pass none of these filters.
+        without = replace(options, filters=base)
+        candidates = retrieve(snapshot, query, without, settings)
+        ranked = rank(snapshot, query, candidates, text=bool(options.text))
+    pool = FacetPool.build(snapshot, ranked)
+    same = None
+    if query is not None and query.pattern is None:
+        same = snapshot.count_same_form(query.operators, base, options.exclude)
+    counts = count_facets(same, pool, filters)
+    best = find_best_per_field(pool, filters, counts.list_values("fields")[:_MAX_BEST_FIELDS], WEAK_SCORE)
+    papers = snapshot.get_papers(
+        {pool.papers[place].key for place in best.values()} | set(map(str, counts.list_values("papers")))
+    )
+    shown = {hit.equation.tree: hit for hit in results.hits}
+    others = sorted({place for place in best.values() if pool.keys[place] not in shown})
+    shown |= _build_short_hits(snapshot, pool, others, papers) if others else {}
+
+    def build(facet: str) -> tuple[FacetCount, ...]:
+        found = []
+        for value in counts.list_values(facet):
+            hit = shown.get(pool.keys[best[value]]) if facet == "fields" and value in best else None
+            title = papers[str(value)].title if facet == "papers" and value in papers else ""
+            number = counts.same[facet][value] if counts.same is not None else None
+            found.append(FacetCount(value=value, same=number, pool=counts.pool[facet][value], best=hit, title=title))
+        return tuple(found)
+
+    fields, years, languages, keys = map(build, FACETS)
+    return replace(results, same=counts.total, fields=fields, years=years, languages=languages, papers=keys)
+
+
+def _build_short_hits(
+    snapshot: Snapshot, pool: FacetPool, places: Sequence[int], papers: Mapping[str, PaperRecord]
+) -> dict[int, Hit]:
+    """Build hits without the text around equations, which takes the longest to read, and without their relation."""
+    keys = [pool.keys[place] for place in places]
+    refs = snapshot.get_refs(keys)
+    hits = {}
+    for place, key, nodes in zip(places, keys, snapshot.get_nodes(keys), strict=True):
+        if key not in refs or refs[key].paper not in papers:
+            continue
+        equation = EquationRecord(
+            id=refs[key].name,
+            tree=key,
+            latex=refs[key].latex,
+            mathml=to_mathml(nodes),
+            label="",
+            section="",
+            before="",
+            after="",
+            paper=papers[refs[key].paper],
+        )
+        hits[key] = Hit(
+            equation=equation,
+            score=pool.score[place],
+            similarity=pool.similarity[place],
+            text_score=pool.text_score[place],
+        )
+    return hits

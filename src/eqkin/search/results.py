@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,7 +46,6 @@ BAND_TITLES = {
 }
 WEAK_SCORE = 0.25  # of the first ten hits below it, one in fifty is labelled as related (development sets)
 READINGS = ("auto", "words", "formula")
-_FILTER_NAMES = {"field": "fields", "language": "languages", "author": "authors", "paper": "papers", "year": ""}
 _SHOWN_HITS = 10  # by `repr`
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # of a spreadsheet's cell
 
@@ -72,27 +70,44 @@ class SearchOptions:
     facets: bool = False  # count fields, years, languages and papers
     reading: str = "auto"  # how the query is read: "auto", "words" or "formula"
 
-    def change(self, **changes: Any) -> SearchOptions:
-        """Return options with some changed by name.
+    def change(
+        self,
+        *,
+        k: int | None = None,
+        offset: int | None = None,
+        text: str | None = None,
+        filters: Filters | None = None,
+        field: str | Sequence[str] | None = None,
+        language: str | Sequence[str] | None = None,
+        author: str | Sequence[str] | None = None,
+        paper: str | Sequence[str] | None = None,
+        year: int | tuple[int | None, int | None] | None = None,
+        group: bool | None = None,
+        fold: bool | None = None,
+        explain: bool | None = None,
+        facets: bool | None = None,
+        reading: str | None = None,
+    ) -> SearchOptions:
+        """Return options with some changed; None leaves one as it is.
 
-        Filters can be given by name: `field="ml"`, `language="de"`, `author=`, `paper=` (a value or several),
-        `year=2020` or `year=(2015, 2020)`. Raises `BadInput` for an unknown name.
+        Filters can be given one by one: `field="ml"`, `language="de"`, `author=`, `paper=` (a value or several),
+        `year=2020` or `year=(2015, 2020)`.
         """
-        filters = {name: changes.pop(name) for name in list(changes) if name in _FILTER_NAMES}
-        if "year" in filters:
-            year = filters.pop("year")
-            first, last = year if isinstance(year, tuple | list) else (year, year)
-            filters |= {"first_year": first, "last_year": last}
-        renamed = {
-            _FILTER_NAMES.get(name, name): (value,) if isinstance(value, str) else value
-            for name, value in filters.items()
+        changes = {
+            "k": k, "offset": offset, "text": text, "group": group, "fold": fold, "explain": explain,
+            "facets": facets, "reading": reading,
+        }  # fmt: skip
+        conditions = {"fields": field, "languages": language, "authors": author, "papers": paper}
+        chosen: dict[str, Any] = {
+            name: (value,) if isinstance(value, str) else tuple(value)
+            for name, value in conditions.items()
+            if value is not None
         }
-        base = changes.pop("filters", None) or self.filters
-        known = {one.name for one in dataclasses.fields(self)}
-        if unknown := sorted(changes.keys() - known):
-            names = ", ".join(sorted(known | set(_FILTER_NAMES)))
-            raise BadInput(f"a search has no option {unknown[0]!r}; there are {names}")
-        return replace(self, filters=replace(base, **renamed) if renamed else base, **changes)
+        if year is not None:
+            first, last = year if isinstance(year, tuple | list) else (year, year)
+            chosen |= {"first_year": first, "last_year": last}
+        given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, filters=replace(filters or self.filters, **chosen), **given)
 
     def __post_init__(self) -> None:
         text = " ".join(self.text.encode("utf-8", "replace").decode().replace("\0", " ").split())
@@ -141,9 +156,9 @@ class Hit:
     equation: EquationRecord
     score: float  # what the list is sorted by, in [0, 1], after the same statement with the same names
     similarity: float  # cosine of the vectors, in [-1, 1]
-    words: float  # how well the text matches, in [0, 1]; 0 without text
-    same: tuple[str, ...] = ()  # ids of near-identical formulas folded into this one
-    more: int = 0  # further hits of the same paper that are not shown
+    text_score: float  # how well the text matches, in [0, 1]; 0 without text
+    duplicates: tuple[str, ...] = ()  # ids of near-identical formulas folded into this one
+    hidden: int = 0  # better hits of the same paper that are not shown
     pairings: tuple[Pairing, ...] = ()  # with `explain`
     marked: str = ""  # with `explain`: the MathML, nodes numbered (`data-node`), matched ones of class `kin kin-1` .. 3
     renaming: tuple[tuple[str, str], ...] = ()  # with `explain`: letters of the query and their other names in the hit
@@ -151,6 +166,11 @@ class Hit:
     relation: str = ""  # to the query, one of `HIT_RELATIONS`; "" for a search by text alone
     changes: tuple[str, ...] = ()  # with `explain`: "commuted", "sides swapped", "notation"
     name: str | None = None  # of the equation, or of the law it states
+
+    @property
+    def same(self) -> tuple[str, ...]:
+        """Another name of `duplicates`."""
+        return self.duplicates
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import numpy as np
 from eqkin.library.references import NO_EQUATIONS
 from eqkin.search.backend import Keys, Snapshot
 from eqkin.search.candidates import Candidates, QueryFeatures
-from eqkin.search.rerank import combine_scores
+from eqkin.search.rank import combine_scores
 from eqkin.search.results import SearchOptions
 
 

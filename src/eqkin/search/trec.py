@@ -14,7 +14,7 @@ from eqkin.errors import BadInput
 from eqkin.formulas import Forest, ForestBuilder
 from eqkin.formulas.engine import parse_operators
 from eqkin.search.query import FormulaReader
-from eqkin.search.rerank import compare_collections
+from eqkin.search.rank import compare_collections
 from eqkin.search.wildcards import Pattern, rank_matches_first, replace_wildcards
 
 _UNREADABLE_SCORE = -1.0  # below any score

@@ -151,8 +151,8 @@ def _hide_folders(found: Any) -> Any:
         whole = None if found.whole is None else _hide_in_id(found.whole)
         return replace(found, id=_hide_in_id(found.id), whole=whole, paper=_hide_folders(found.paper))
     if isinstance(found, Hit):
-        same = tuple(map(_hide_in_id, found.same))
-        return replace(found, equation=_hide_folders(found.equation), same=same)
+        duplicates = tuple(map(_hide_in_id, found.duplicates))
+        return replace(found, equation=_hide_folders(found.equation), duplicates=duplicates)
     if isinstance(found, FacetCount):
         value = hide_folder(found.value) if isinstance(found.value, str) else found.value
         return replace(found, value=value, best=_hide_folders(found.best))

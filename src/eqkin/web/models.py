@@ -64,10 +64,10 @@ class SearchParams(BaseModel):
         if not self.is_given:
             message = "nothing to search for: give a formula (q), words (text), or the id of an equation (like)"
             raise WebError(400, "bad_request", message)
-        options: dict[str, Any] = {"filters": self.filters, "reading": self.reading or "auto"}
+        options: dict[str, Any] = {"filters": self.filters}
         options |= {name: getattr(self, name) for name in "k offset text group fold explain facets".split()}
         if not self.like:
-            return engine.search(self.q, **options)
+            return engine.search(self.q, reading=self.reading or "auto", **options)
         find_or_404(engine.get_equation, self.like)
         return engine.find_similar(self.like, **options)
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from eqkin.search import rerank
-from eqkin.search.rerank import combine_scores, compare_collections, compare_within
+from eqkin.search import rank
+from eqkin.search.rank import combine_scores, compare_collections, compare_within
 
 QUERY = r"p(x|y) = \frac{p(y|x) p(x)}{p(y)}"
 SPACED = r"p(x|y)\, =\, \frac{p(y|x)\, p(x)}{{p(y)}}"
@@ -69,7 +69,7 @@ def test_relevance_is_the_same_in_blocks(compare, monkeypatch):
     at_once = compare(QUERY, OTHERS[1])
     assert at_once.shape == (2, len(FORMULAS))
     assert at_once[1].argmax() == FORMULAS.index(OTHERS[1])
-    monkeypatch.setattr(rerank, "_BLOCK_FORMULAS", 3)
+    monkeypatch.setattr(rank, "_BLOCK_FORMULAS", 3)
     assert compare(QUERY, OTHERS[1]) == pytest.approx(at_once, abs=1e-5)
 
 

@@ -1,0 +1,213 @@
+"""A search, stage by stage: features of the query, candidates, ranking, choice, records, explanations, facets.
+
+Each stage is a function that takes values and returns values; the types between them are in `candidates`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eqkin.encoder.encoder import Encoder
+from eqkin.errors import BadInput
+from eqkin.formulas.engine import parse_operators
+from eqkin.formulas.mathml import NodeColumns, to_mathml
+from eqkin.formulas.operators import OperatorForest
+from eqkin.limits import check_cancelled
+from eqkin.search.backend import Snapshot
+from eqkin.search.candidates import QueryFeatures, RankedCandidates
+from eqkin.search.deduplicate import ChosenCandidates, choose_hits
+from eqkin.search.explain import Explanation, explain_hits
+from eqkin.search.facets import add_facets
+from eqkin.search.features import QueryTerms
+from eqkin.search.names import name_forms
+from eqkin.search.query import Formula
+from eqkin.search.rank import rank
+from eqkin.search.reader import ReadQuery
+from eqkin.search.results import WEAK_SCORE, EquationRecord, Hit, Results, SearchOptions
+from eqkin.search.retrieve import RetrievalSettings, retrieve
+from eqkin.search.wildcards import Pattern, replace_wildcards
+
+STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining", "facets")
+# Relations of a hit to a query with wildcards, by what `Pattern.match` returns.
+_PATTERN_RELATIONS = ("", "contains", "same")
+
+
+class Stopwatch:
+    """Measures the stages of a search."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._start = time.perf_counter()
+
+    def record(self, stage: str) -> None:
+        """Record the time since the last stage ended; stop the search if nobody waits for it any more."""
+        check_cancelled()
+        now = time.perf_counter()
+        self.seconds[stage] = now - self._start
+        self._start = now
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownEquations:
+    """What is read of the candidates that are shown: those that are gone are left out."""
+
+    rows: list[int]  # of the ranked candidates
+    records: Mapping[int, EquationRecord]  # by key
+    nodes: list[NodeColumns]
+    operators: OperatorForest
+
+
+def extract_features(encoder: Encoder, formula: Formula, mathml: str) -> QueryFeatures:
+    """Compute all that a search needs of the query's formula, once.
+
+    Raises:
+        BadInput: the network has no vector for it.
+    """
+    plain = replace_wildcards(formula.forest) if formula.wildcards else formula.forest
+    (vector,) = encoder.embed(plain)
+    length = float(np.linalg.norm(vector))
+    if not np.isfinite(length) or length == 0:
+        raise BadInput("the network has no vector for this formula; is the model damaged?")
+    operators = formula.operators
+    if formula.wildcards:
+        terms = QueryTerms.extract(parse_operators(plain), pattern=operators)
+    else:
+        terms = QueryTerms.extract(operators)
+    return QueryFeatures(
+        latex=formula.latex,
+        mathml=mathml,
+        nodes=formula.nodes,
+        vector=vector / np.float32(length),
+        terms=terms,
+        operators=operators,
+        pattern=Pattern(operators) if formula.wildcards else None,
+    )
+
+
+def search(
+    snapshot: Snapshot,
+    query: QueryFeatures | None,
+    options: SearchOptions,
+    *,
+    settings: RetrievalSettings,
+    per_paper: int,
+    clock: Stopwatch,
+    read: ReadQuery | None = None,
+) -> Results:
+    """Find the equations most related to a query.
+
+    Args:
+        snapshot: The collection.
+        query: The formula; None for a search by text alone.
+        options: How to search; their text is searched for.
+        settings: How many candidates are retrieved.
+        per_paper: Hits of one paper, if there are enough others.
+        clock: Measures the stages.
+        read: How the query was read.
+
+    Raises:
+        NoSuchEquation: an equation was removed between two stages.
+    """
+    named = snapshot.find_named(read.name, options.filters) if read is not None and read.name else set()
+    candidates = retrieve(snapshot, query, options, settings, named)
+    clock.record("candidates")
+    ranked = rank(snapshot, query, candidates, text=bool(options.text), named=named)
+    chosen = choose_hits(ranked, options, per_paper)
+    clock.record("ranking")
+    shown = _read_shown(snapshot, ranked, chosen)
+    clock.record("records")
+    explanations = _explain(query, ranked, shown, parts=options.explain)
+    hits = _build_hits(snapshot, ranked, chosen, shown, explanations, named)
+    clock.record("explaining")
+    results = Results(
+        latex=query.latex if query is not None else "",
+        mathml=query.mathml if query is not None else "",
+        text=options.text,
+        hits=hits,
+        offset=options.offset,
+        more=chosen.more,
+        nothing_close=query is not None
+        and all(hit.relation == "weak" for hit in hits)
+        and bool((ranked.score[chosen.skipped] < WEAK_SCORE).all()),
+        seconds=clock.seconds,
+        marked=to_mathml(query.nodes, classes={}) if query is not None and hits and options.explain else "",
+        missing=snapshot.missing,
+        query=read,
+    )
+    if options.facets and len(snapshot):
+        results = add_facets(snapshot, query, options, settings, ranked, results)
+        clock.record("facets")
+    return results
+
+
+def _read_shown(snapshot: Snapshot, ranked: RankedCandidates, chosen: ChosenCandidates) -> ShownEquations:
+    keys = ranked.keys[chosen.rows]
+    nodes = dict(zip(keys.tolist(), snapshot.get_nodes(keys.tolist()), strict=True))
+    records = snapshot.get_records(nodes, nodes)
+    rows = [row for row, key in zip(chosen.rows.tolist(), keys.tolist(), strict=True) if key in records]
+    shown = ranked.keys[rows]
+    return ShownEquations(
+        rows=rows,
+        records=records,
+        nodes=[nodes[key] for key in shown.tolist()],
+        operators=snapshot.get_operators(shown) if rows else OperatorForest.concatenate([]),
+    )
+
+
+def _explain(
+    query: QueryFeatures | None, ranked: RankedCandidates, shown: ShownEquations, *, parts: bool
+) -> list[Explanation]:
+    """Return how hits are related to the query; with `parts`, also what matches."""
+    if query is None:
+        return [Explanation()] * len(shown.rows)
+    if query.pattern is not None and not parts:
+        found = [Explanation(_PATTERN_RELATIONS[match]) for match in ranked.matches[shown.rows].tolist()]
+    else:
+        found = explain_hits(query.nodes, query.operators, shown.nodes, shown.operators, parts=parts)
+    explanations = []
+    for explanation, score in zip(found, ranked.score[shown.rows].tolist(), strict=True):
+        similar = "weak" if score < WEAK_SCORE else "similar"
+        explanations.append(explanation if explanation.relation else replace(explanation, relation=similar))
+    return explanations
+
+
+def _build_hits(
+    snapshot: Snapshot,
+    ranked: RankedCandidates,
+    chosen: ChosenCandidates,
+    shown: ShownEquations,
+    explanations: list[Explanation],
+    named: Collection[int],
+) -> tuple[Hit, ...]:
+    """Build hits with their names; one without a name gets that of a law of the atlas with the same form."""
+    keys = ranked.keys.tolist()
+    folded = {keys[other] for row in shown.rows for other in chosen.duplicates.get(row, ())}
+    duplicates = snapshot.get_refs(folded) if folded else {}
+    names = snapshot.get_names(shown.records[keys[row]].to_ref() for row in shown.rows)
+    forms = name_forms(shown.operators)
+    hits = []
+    for row, explanation, form in zip(shown.rows, explanations, forms, strict=True):
+        key = keys[row]
+        others = [keys[other] for other in chosen.duplicates.get(row, ())]
+        hit = Hit(
+            equation=shown.records[key],
+            score=float(ranked.score[row]),
+            similarity=float(ranked.similarity[row]),
+            text_score=float(ranked.text_score[row]),
+            duplicates=tuple(duplicates[other].name for other in others if other in duplicates),
+            hidden=chosen.hidden.get(row, 0),
+            pairings=explanation.pairings,
+            marked=explanation.marked,
+            renaming=explanation.renaming,
+            bindings=explanation.bindings,
+            # A name that was asked for outranks every structural relation.
+            relation="named" if key in named else explanation.relation,
+            changes=explanation.changes,
+            name=names.get(key) or form,
+        )
+        hits.append(hit)
+    return tuple(hits)
