@@ -40,10 +40,8 @@ def forest():
 
 def star(children):
     """Return a root with many children."""
-    builder = ForestBuilder()
-    builder.add_batch(["mrow", "mi"], [""], ["", "x"], [[[0] + [1] * children, [0] * (children + 1),
-                      [0] + [1] * children, [children] + [0] * children]])  # fmt: skip
-    return builder.build()
+    root = ("mrow", "", "", [("mi", "", "x", [])] * children)
+    return build([root])
 
 
 @given(FORESTS, MODELS)

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from eqkin.formulas import ForestBuilder
+from eqkin.formulas import Forest
 
 STRINGS = st.sampled_from(["", "x", "α", "12", "a=b", "a=1\nb=2", "𝔸", "exp"])
 TREES = st.recursive(
@@ -27,13 +27,13 @@ def breadth_first(tree):
 
 def build(trees):
     """Build a forest of these trees, one batch per tree."""
-    builder = ForestBuilder()
+    forests = []
     for tree in trees:
         rows = breadth_first(tree)
         lists = [list(dict.fromkeys(row[c] for row in rows)) for c in range(3)]
-        columns = [[lists[c].index(row[c]) for row in rows] for c in range(3)]
-        builder.add_batch(*lists, [[*columns, [row[6] for row in rows]]])
-    return builder.build()
+        columns = [np.array([lists[c].index(row[c]) for row in rows]) for c in range(3)]
+        forests.append(Forest(*lists, *columns, np.array([row[6] for row in rows]), np.array([0, len(rows)])))
+    return Forest.concatenate(forests)
 
 
 def compute_position(forest):

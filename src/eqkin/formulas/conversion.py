@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from eqkin.formulas.engine import Failure, FormulaContext, FormulaEngine, ReadFormulas, join_operators
-from eqkin.formulas.forest import Forest, ForestBuilder
+from eqkin.formulas.forest import Forest
 from eqkin.formulas.operators import OperatorForest
 from eqkin.latex.environments import DIAGRAM_COMMANDS
 from eqkin.latex.macros import Macro
@@ -72,13 +72,13 @@ def convert_formulas(
     texts = list(formulas)
     document = FormulaContext(list(packages or ()), list((definitions or {}).values()), texts.copy())
     outcomes = [FormulaOutcome() for _ in texts]
-    builder = ForestBuilder()
+    forests: list[Forest] = []
     parsed: list[OperatorForest] = []
     trees = 0
 
     def record(indices: Sequence[int], converted: ReadFormulas) -> None:
         nonlocal trees
-        builder.add_forest(converted.forest)
+        forests.append(converted.forest)
         parsed.append(converted.operators)
         for i, failure, unknown in zip(indices, converted.failures, converted.unknown, strict=True):
             outcomes[i].failure = failure
@@ -105,7 +105,7 @@ def convert_formulas(
             # Report what is wrong with the formula as written.
             outcome.failure = failure
             outcome.repairs = ()
-    return Conversion(builder.build(), join_operators(parsed), outcomes)
+    return Conversion(Forest.concatenate(forests), join_operators(parsed), outcomes)
 
 
 def convert_typed_formula(engine: FormulaEngine, formula: str, *, operators: bool = True) -> Conversion:

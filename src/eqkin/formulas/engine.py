@@ -33,7 +33,7 @@ import orjson
 from py_mini_racer import JSEvalException, JSOOMException, JSTimeoutException, MiniRacer, init_mini_racer
 
 from eqkin.errors import CorruptData, EqkinError
-from eqkin.formulas.forest import Forest, ForestBuilder
+from eqkin.formulas.forest import Forest
 from eqkin.formulas.operators import FORM_KINDS, OperatorForest, accumulate
 from eqkin.formulas.scripts import join_modules, load_katex
 from eqkin.latex.environments import DIAGRAM_COMMANDS
@@ -121,7 +121,7 @@ class ReadFormulas:
 class _AnswerCollector:
     """Combines the answers of some calls of `read`."""
 
-    forests: ForestBuilder = field(default_factory=ForestBuilder)
+    forests: list[Forest] = field(default_factory=list)
     operators: list[OperatorForest] = field(default_factory=list)
     failures: list[Failure | None] = field(default_factory=list)
     unknown: list[tuple[str, ...]] = field(default_factory=list)
@@ -135,9 +135,7 @@ class _AnswerCollector:
             failed = "error" in about
             self.failures.append(Failure.from_message(about["error"], about["position"]) if failed else None)
             self.unknown.append(tuple(about.get("unknown", ())))
-        trees = answer["trees"]
-        columns = list(_decode_columns(trees["nodes"], 4))
-        self.forests.add_columns(trees["tags"], trees["attributes"], trees["texts"], columns, trees["sizes"])
+        self.forests.append(_decode_forest(answer["trees"]))
         if "operators" in answer:
             self.operators.append(_decode_operators(answer["operators"]))
         return len(outcomes)
@@ -150,7 +148,7 @@ class _AnswerCollector:
     def build(self) -> ReadFormulas:
         """Return the combined results."""
         operators = join_operators(self.operators)
-        return ReadFormulas(self.forests.build(), operators, self.failures, self.unknown)
+        return ReadFormulas(Forest.concatenate(self.forests), operators, self.failures, self.unknown)
 
 
 class FormulaEngine:
@@ -484,6 +482,20 @@ def encode_operators(operators: OperatorForest) -> dict[str, object]:
         "sizes": np.diff(operators.offsets).tolist(),
         "nodes": _encode_columns([label, operators.depth]),
     }
+
+
+def _decode_forest(answer: dict[str, Any]) -> Forest:
+    tag, attribute, text, n_children = _decode_columns(answer["nodes"], 4)
+    return Forest(
+        tags=answer["tags"],
+        attributes=answer["attributes"],
+        texts=answer["texts"],
+        tag=tag,
+        attribute=attribute,
+        text=text,
+        n_children=n_children,
+        offsets=accumulate(np.array(answer["sizes"], np.int64)),
+    )
 
 
 def _decode_operators(answer: dict[str, Any]) -> OperatorForest:

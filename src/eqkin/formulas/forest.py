@@ -8,9 +8,8 @@ lossless: MathML can be written from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -60,24 +59,50 @@ class Forest:
         indices = np.asarray(indices, dtype=np.int64)
         sizes = self.offsets[indices + 1] - self.offsets[indices]
         offsets = np.concatenate(([0], np.cumsum(sizes)))
-        nodes: slice | Places
-        if len(indices) and (np.diff(indices) == 1).all():
-            nodes = slice(int(self.offsets[indices[0]]), int(self.offsets[indices[-1] + 1]))
-        else:
-            nodes = np.repeat(self.offsets[:-1][indices] - offsets[:-1], sizes) + np.arange(offsets[-1])
-        tags, tag = _compact_strings(self.tags, self.tag[nodes])
-        attributes, attribute = _compact_strings(self.attributes, self.attribute[nodes])
-        texts, text = _compact_strings(self.texts, self.text[nodes])
-        return Forest(tags, attributes, texts, tag, attribute, text, np.array(self.n_children[nodes]), offsets)
+        nodes = np.repeat(self.offsets[:-1][indices] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        return self._compact(nodes, offsets)
+
+    @classmethod
+    def concatenate(cls, forests: Sequence[Forest]) -> Forest:
+        """Return one forest of all trees, one forest after the other, with common string lists."""
+        tags, tag = _join_strings([forest.tags for forest in forests], [forest.tag for forest in forests])
+        attributes, attribute = _join_strings(
+            [forest.attributes for forest in forests], [forest.attribute for forest in forests]
+        )
+        texts, text = _join_strings([forest.texts for forest in forests], [forest.text for forest in forests])
+        n_children = np.concatenate([np.zeros(0, np.uint8), *(forest.n_children for forest in forests)])
+        sizes = np.concatenate([np.zeros(0, np.int64), *(forest.sizes for forest in forests)])
+        return cls(
+            tags=tags,
+            attributes=attributes,
+            texts=texts,
+            tag=tag,
+            attribute=attribute,
+            text=text,
+            n_children=_to_smallest_dtype(n_children, int(n_children.max(initial=0)) + 1),
+            offsets=np.concatenate(([0], np.cumsum(sizes))),
+        )
 
     def canonicalise(self) -> Forest:
         """Return the same trees with sorted string lists and fixed types: equal forests have equal bytes."""
-        tags, tag = _compact_strings(self.tags, self.tag, alphabetical=True)
-        attributes, attribute = _compact_strings(self.attributes, self.attribute, alphabetical=True)
-        texts, text = _compact_strings(self.texts, self.text, alphabetical=True)
-        most = int(self.n_children.max(initial=0)) + 1
-        n_children = _to_smallest_dtype(self.n_children, most)
-        return Forest(tags, attributes, texts, tag, attribute, text, n_children, self.offsets)
+        return self._compact(slice(None), self.offsets, alphabetical=True)
+
+    def _compact(self, nodes: slice | Places, offsets: Places, *, alphabetical: bool = False) -> Forest:
+        """Return the forest of some nodes, with only the strings they use."""
+        tags, tag = _compact_strings(self.tags, self.tag[nodes], alphabetical)
+        attributes, attribute = _compact_strings(self.attributes, self.attribute[nodes], alphabetical)
+        texts, text = _compact_strings(self.texts, self.text[nodes], alphabetical)
+        n_children = self.n_children[nodes]
+        return Forest(
+            tags=tags,
+            attributes=attributes,
+            texts=texts,
+            tag=tag,
+            attribute=attribute,
+            text=text,
+            n_children=_to_smallest_dtype(n_children, int(n_children.max(initial=0)) + 1),
+            offsets=offsets,
+        )
 
     def to_bytes(self) -> bytes:
         """Return the stored form of this forest; `from_bytes` reads it. Raises `BadInput` for a zero character."""
@@ -135,7 +160,7 @@ def _to_smallest_dtype(values: Array, bound: int) -> Array:
     return np.asarray(values, dtype=np.min_scalar_type(max(bound - 1, 0)))
 
 
-def _compact_strings(strings: list[str], indices: Array, alphabetical: bool = False) -> tuple[list[str], Array]:
+def _compact_strings(strings: list[str], indices: Array, alphabetical: bool) -> tuple[list[str], Array]:
     """Return the strings in use, in their order or sorted, and the indices into that list."""
     used = np.flatnonzero(np.bincount(indices, minlength=len(strings))).tolist()
     if alphabetical:
@@ -145,63 +170,29 @@ def _compact_strings(strings: list[str], indices: Array, alphabetical: bool = Fa
     return [strings[i] for i in used], _to_smallest_dtype(rank[indices], max(len(used), 1))
 
 
+def _join_strings(lists: Sequence[list[str]], columns: Sequence[Array]) -> tuple[list[str], Array]:
+    """Return the strings of several lists without repetition, and the indices of all columns into that list."""
+    index: dict[str, int] = {}
+    parts = [np.zeros(0, np.int64)]
+    for strings, column in zip(lists, columns, strict=True):
+        numbers = np.array([index.setdefault(string, len(index)) for string in strings], np.int64)
+        parts.append(numbers[column])
+    return list(index), _to_smallest_dtype(np.concatenate(parts), len(index))
+
+
 @dataclass
 class ForestBuilder:
-    """Collects trees, from batches with string lists of their own, into one forest."""
+    """Collects trees of several forests."""
 
-    tags: dict[str, int] = field(default_factory=dict)
-    attributes: dict[str, int] = field(default_factory=dict)
-    texts: dict[str, int] = field(default_factory=dict)
-    _parts: list[tuple[Array, Array, Array, Array]] = field(default_factory=list)
-    _sizes: list[Array] = field(default_factory=list)
-
-    def add_batch(
-        self, tags: list[str], attributes: list[str], texts: list[str], trees: Iterable[Sequence[Sequence[int]]]
-    ) -> None:
-        """Add trees given as (tag, attribute, text, n_children) lists; their numbers index the batch's own strings."""
-        trees = list(trees)
-        columns = [np.fromiter(chain.from_iterable(tree[c] for tree in trees), np.int64) for c in range(4)]
-        self.add_columns(tags, attributes, texts, columns, [len(tree[0]) for tree in trees])
-
-    def add_columns(
-        self,
-        tags: list[str],
-        attributes: list[str],
-        texts: list[str],
-        columns: Sequence[Array],
-        sizes: Sequence[int] | Array,
-    ) -> None:
-        """Add trees whose nodes are concatenated in four columns: tag, attribute, text, n_children."""
-        if not len(sizes):
-            return
-        tag, attribute, text = (
-            _to_smallest_dtype(
-                np.fromiter((index.setdefault(s, len(index)) for s in strings), np.int64, len(strings)), len(index)
-            )[column]
-            for index, strings, column in (
-                (self.tags, tags, columns[0]),
-                (self.attributes, attributes, columns[1]),
-                (self.texts, texts, columns[2]),
-            )
-        )
-        self._parts.append((tag, attribute, text, columns[3]))
-        self._sizes.append(np.asarray(sizes, np.int64))
+    _forests: list[Forest] = field(default_factory=list)
 
     def add_forest(self, forest: Forest) -> None:
-        """Add all trees of another forest."""
-        columns = [forest.tag, forest.attribute, forest.text, forest.n_children]
-        self.add_columns(forest.tags, forest.attributes, forest.texts, columns, forest.sizes)
+        """Add all trees of a forest."""
+        self._forests.append(forest)
 
     def build(self) -> Forest:
         """Return the forest of everything added so far."""
-        empty = np.zeros(0, np.uint8)
-        columns = [np.concatenate([empty, *(part[c] for part in self._parts)]) for c in range(4)]
-        sizes = np.concatenate([empty, *self._sizes])
-        offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        bounds = (len(self.tags), len(self.attributes), len(self.texts), int(columns[3].max(initial=0)) + 1)
-        tag, attribute, text, n_children = map(_to_smallest_dtype, columns, bounds)
-        strings = list(self.tags), list(self.attributes), list(self.texts)
-        return Forest(*strings, tag, attribute, text, n_children, offsets)
+        return Forest.concatenate(self._forests)
 
 
 def compute_first_children(n_children: Array, offsets: Places) -> Places:

@@ -9,17 +9,19 @@ on a page.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from html.entities import html5
+from itertools import chain
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
+import numpy.typing as npt
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.formulas.forest import Forest, ForestBuilder
+from eqkin.formulas.forest import Forest
 from eqkin.limits import LIMITS
 
 ROW_TAGS = frozenset({"mrow", "mstyle", "mpadded", "math"})  # mean nothing inside each other
@@ -78,25 +80,35 @@ class NodeColumns:
     def from_node(cls, root: Node) -> NodeColumns:
         """List the nodes of a tree."""
         nodes = list_nodes(root)
-        attributes = ["\n".join(f"{name}={value}" for name, value in node.attributes.items()) for node in nodes]
+        attributes = ["\n".join(f"{name}={value}" for name, value in sorted(node.attributes.items())) for node in nodes]
         counts = [len(node.children) for node in nodes]
         return cls([node.tag for node in nodes], attributes, [node.text for node in nodes], counts)
 
 
 def join_columns(trees: Sequence[NodeColumns]) -> Forest:
     """Return a forest of some trees."""
-    strings: tuple[dict[str, int], ...] = ({}, {}, {})
-    numbers: tuple[list[int], ...] = ([], [], [], [])
-    for tree in trees:
-        for column, index, values in zip(numbers, strings, (tree.tags, tree.attributes, tree.texts), strict=False):
-            column.extend(index.setdefault(value, len(index)) for value in values)
-        numbers[3].extend(tree.counts)
-    builder = ForestBuilder()
-    columns = [np.array(column, np.int64) for column in numbers]
-    builder.add_columns(
-        list(strings[0]), list(strings[1]), list(strings[2]), columns, [len(tree.tags) for tree in trees]
+    tags, tag = _number_strings(chain.from_iterable(tree.tags for tree in trees))
+    attributes, attribute = _number_strings(chain.from_iterable(tree.attributes for tree in trees))
+    texts, text = _number_strings(chain.from_iterable(tree.texts for tree in trees))
+    sizes = [len(tree.tags) for tree in trees]
+    forest = Forest(
+        tags=tags,
+        attributes=attributes,
+        texts=texts,
+        tag=tag,
+        attribute=attribute,
+        text=text,
+        n_children=np.array(list(chain.from_iterable(tree.counts for tree in trees)), np.int64),
+        offsets=np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
     )
-    return builder.build()
+    return Forest.concatenate([forest])
+
+
+def _number_strings(strings: Iterable[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return the distinct strings, and the number of each string among them."""
+    index: dict[str, int] = {}
+    numbers = np.array([index.setdefault(string, len(index)) for string in strings], np.int64)
+    return list(index), numbers
 
 
 class _MathmlReader:
@@ -232,16 +244,7 @@ def _write_ends(tag: str, attributes: str, text: str) -> tuple[str, str, str]:
 
 def to_forest(root: Node) -> Forest:
     """Return a forest of this one tree."""
-    strings: tuple[dict[str, int], ...] = ({}, {}, {})
-    columns: tuple[list[int], ...] = ([], [], [], [])
-    for node in list_nodes(root):
-        joined = "\n".join(f"{name}={value}" for name, value in sorted(node.attributes.items()))
-        for column, index, value in zip(columns, strings, (node.tag, joined, node.text), strict=False):
-            column.append(index.setdefault(value, len(index)))
-        columns[3].append(len(node.children))
-    builder = ForestBuilder()
-    builder.add_batch(list(strings[0]), list(strings[1]), list(strings[2]), [columns])
-    return builder.build()
+    return join_columns([NodeColumns.from_node(root)])
 
 
 @lru_cache(1_000)
