@@ -23,7 +23,8 @@ from eqkin.cli.console import run_app
 from eqkin.cli.options import LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, require_torch
 
-_CAMPAIGNS = ((run_storage, 0.6), (run_fuzz, 0.4))  # each with its part of the time
+# Each campaign has its part of the time.
+_CAMPAIGNS = ((run_storage, 0.6), (run_fuzz, 0.4))
 
 
 def measure_train(

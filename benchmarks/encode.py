@@ -28,7 +28,8 @@ from eqkin.formulas.engine import parse_operators
 from eqkin.library.parsing import parse_item
 from eqkin.sources.readers import open_source
 
-_ROWS = 2_048  # rows of a bare matrix product: the number at which they are fastest
+# Matrix products are fastest with this number of rows.
+_ROWS = 2_048
 
 
 def measure_encode(
@@ -104,7 +105,8 @@ def add_throughput(report: BenchmarkReport, times: dict[str, list[float]], opera
     for name, seconds in times.items():
         median = statistics.median(seconds)
         of_products = compute_speedup(times["matrix products"], seconds)
-        own = name in ("matrix products", "encoder (numpy)")  # others do other products
+        # Other functions compute other products.
+        own = name in ("matrix products", "encoder (numpy)")
         report.add(
             "Trees to vectors",
             name,
@@ -166,7 +168,8 @@ def make_matrix_products(architecture: Architecture, forest: Forest) -> Callable
 
 def time_single_formulas(report: BenchmarkReport, encoder: Encoder, formulas: Iterable[str]) -> None:
     """Time formulas one by one: the whole way, conversion to a tree, tree to vector."""
-    encoder.encode(list(islice(formulas, 8)))  # starts the converter's engine
+    # The first formulas start the engine.
+    encoder.encode(list(islice(formulas, 8)))
     conversion, encoding = [], []
     for formula in formulas:
         start = time.perf_counter()

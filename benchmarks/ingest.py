@@ -65,11 +65,14 @@ def measure_ingest(
         used[name] += processes.get_processor_seconds() - before
         return result
 
-    warm = map(parse_item, open_source("atlas:"))  # starts the engines
+    # The atlas warms up the engines before anything is timed.
+    warm = map(parse_item, open_source("atlas:"))
     parse_operators(sample_trees((paper.forest for paper in warm if paper.forest is not None), sys.maxsize))
-    katex = BareKatex()  # V8 keeps the flags of its first engine, so this one runs with eqkin's
+    # V8 keeps the flags of its first engine: this one must come after eqkin's.
+    katex = BareKatex()
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        list(pool.map(parse_item, islice(open_source("atlas:"), 4 * jobs)))  # the workers' engines, too
+        # The engines of the workers start, too.
+        list(pool.map(parse_item, islice(open_source("atlas:"), 4 * jobs)))
         while chunk := list(islice(items, _ROUND_PAPERS)):
             papers += len(chunk)
             log(f"{papers:,} papers")

@@ -30,7 +30,8 @@ _PATTERNS = (
     *(r"\nabla \cdot ?F = 0", r"?f(?x) = ?x^2"),
 )
 
-Search = Callable[[str], dict[str, float]]  # a query -> seconds of each stage
+# Takes a query, returns the seconds of each stage.
+Search = Callable[[str], dict[str, float]]
 
 
 @dataclass

@@ -26,7 +26,8 @@ from eqkin.learning.torch_network import SumNetwork, TreeConvolution
 from eqkin.learning.trainer import RecipeTrainer
 from eqkin.learning.tree_ops import TreeBatch
 
-_WARM_UP_TRIPLETS = 2**19  # until most sizes of batches have a CUDA graph
+# After these, most sizes of batches have a CUDA graph.
+_WARM_UP_TRIPLETS = 2**19
 
 
 def measure_training(
@@ -38,7 +39,8 @@ def measure_training(
     vocabulary = Vocabulary.learn([corpus.forest])
     for recipe in recipes:
         data = build_training_data(corpus, vocabulary, recipe, device)
-        memory = count_device_bytes(data) / len(corpus)  # trees, labels, teachers, what triplets are drawn from
+        # Trees, labels, teachers, and what triplets are drawn from.
+        memory = count_device_bytes(data) / len(corpus)
         report.add("Data on the device", recipe.name, bytes_per_equation=memory)
         for batch in batches:
             log(f"{recipe.name}, batches of {batch:,} triplets")
@@ -55,7 +57,8 @@ def count_device_bytes(value: object) -> int:
 
 def _measure_batch(report: BenchmarkReport, recipe: Recipe, data: TrainingData, seconds: float) -> None:
     device, on_gpu = data.forest.device, data.forest.device.type == "cuda"
-    torch.compiler.reset()  # what was compiled for another batch size would be compiled again for any size
+    # What was compiled for another size of batches would be compiled again for any size.
+    torch.compiler.reset()
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     trainer = RecipeTrainer(recipe, data, fast=on_gpu)
@@ -114,7 +117,8 @@ class GeometricNetwork(SumNetwork):
 
         nn.Module.__init__(self)
         self.architecture = network.architecture
-        self.first, self.layers = network.first, network.layers  # the same weights, so that Adam moves them
+        # The same weights, so that Adam moves them.
+        self.first, self.layers = network.first, network.layers
         self.output, self.soft_norm = network.output, network.soft_norm
         self.convolution = SimpleConv(aggr="sum", combine_root="sum")
         width, device = network.architecture.width, network.output.weight.device
@@ -157,7 +161,8 @@ def _time_matrix_products(recipe: Recipe, nodes: int, device: torch.device) -> f
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     shape = recipe.architecture
     hidden = round(nodes * recipe.masking)
-    layers = [(nodes, FEATURES, shape.width, False)]  # rows, inputs, outputs, whether the input has a gradient
+    # Rows, inputs, outputs, and whether the input has a gradient.
+    layers = [(nodes, FEATURES, shape.width, False)]
     layers += [(nodes, shape.width, shape.width, True)] * shape.layers
     layers += [(3 * recipe.batch, shape.pooled_width, shape.dimensions, True)]
     layers += [(hidden, shape.width, classes, True) for classes in MASKING_CLASSES.values() if hidden]

@@ -36,7 +36,8 @@ Flags: TypeAlias = npt.NDArray[np.bool_]
 _Value = TypeVar("_Value")
 
 BUNDLED_QUERIES = Path(__file__).parent / "queries.json"
-MAX_EXACT_LENGTH = 10  # longer keywords may have a typo
+# Longer keywords may have a typo.
+MAX_EXACT_LENGTH = 10
 _TITLE_KEYWORDS = 2
 _SECTION_BATCH = 500
 _HYPHENS, _APOSTROPHES = "‐‑‒–—−", "‘’ʼ`´"  # noqa: RUF001
@@ -49,8 +50,10 @@ class StudyQuery:
     id: str
     field: str
     latex: str
-    keywords: tuple[str, ...]  # normalised; a result is relevant if its section has one of them
-    paper_keywords: bool = False  # whether they are a row of the paper's table
+    # Normalised; a result is relevant if its section has one of them.
+    keywords: tuple[str, ...]
+    # Whether the keywords are a row of the paper's table.
+    paper_keywords: bool = False
 
     @property
     def title(self) -> str:
@@ -93,7 +96,8 @@ class Keyword:
         self.text = normalize(text)
         self._head, self._tail = self.text[: len(self.text) // 2], self.text[len(self.text) // 2 :]
         self._typo_in_tail = _compile_typos(self._head, self._tail)
-        self._typo_in_head = _compile_typos(self._tail[::-1], self._head[::-1])  # for reversed texts
+        # A typo in the head is found from the other end, in reversed texts.
+        self._typo_in_head = _compile_typos(self._tail[::-1], self._head[::-1])
 
     def occurs_in(self, text: str) -> bool:
         """Return whether it occurs in a normalised text: exactly or, if it is long, with at most one typo."""

@@ -20,7 +20,8 @@ def label_nodes(forest: Forest) -> tuple[list[str], npt.NDArray[np.int32]]:
     code = (forest.tag.astype(np.int64) * len(forest.texts) + forest.text) * len(written) + variant[forest.attribute]
     codes, label = np.unique(code, return_inverse=True)
     names: dict[str, int] = {}
-    merged = np.empty(len(codes), np.int32)  # blanks may make two of them one
+    # Blanks may make one label of two.
+    merged = np.empty(len(codes), np.int32)
     for at, value in enumerate(codes.tolist()):
         rest, how = divmod(value, len(written))
         tag, text = divmod(rest, len(forest.texts))

@@ -148,7 +148,8 @@ def escape_markdown(text: str) -> str:
 
     def escape(found: re.Match[str]) -> str:
         if found[0] == "://":
-            return ":&#47;/"  # otherwise it becomes a link
+            # Otherwise it would become a link.
+            return ":&#47;/"
         if found[0] in "<>&":
             return html.escape(found[0])
         return f"\\{found[0]}" if found[1] else f"{found[0][:-1]}\\{found[0][-1]}"
@@ -164,7 +165,8 @@ def _format_column(column: TableColumn, rows: Sequence[TableRow]) -> list[Cell]:
         for row, value in zip(rows, values, strict=True)
         if row.origin == MEASURED and isinstance(value, Score) and math.isfinite(value.value)
     ]
-    best = None  # as text, so that figures that look equal are marked alike
+    # The best value as text: figures that look equal are marked alike.
+    best = None
     if len(measured) > 1 and column.best in ("high", "low") and column.form != "text":
         choose = max if column.best == "high" else min
         best = _format_cell(choose(measured, key=lambda score: score.value), column, decimals, None).text
@@ -180,7 +182,8 @@ def _format_cell(value: Score | str | None, column: TableColumn, decimals: int, 
     if value is None or not math.isfinite(value.value):
         return Cell(MISSING)
     bounds = _get_bounds(value)
-    decimals = max(decimals, _count_digits(value.value, *bounds))  # the same for a figure and its interval
+    # A figure and its interval have the same number of decimals.
+    decimals = max(decimals, _count_digits(value.value, *bounds))
     text = _format_number(value.value, column.form, decimals)
     interval = f"[{', '.join(_format_number(bound, column.form, decimals) for bound in bounds)}]" if bounds else ""
     return Cell(text, interval, text == best)

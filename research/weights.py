@@ -35,9 +35,12 @@ from research.tables import Table, TableColumn, TableRow
 
 Integers = npt.NDArray[np.int64]
 
-FACTORS = (0, 0.5, 0.75, 1.35, 2)  # by which a weight is multiplied in the ascent
-MIN_GAIN = 1e-4  # of the mean over sets, for a weight to be changed
-COUNTED_SHARE = 3  # every third tree of a library is counted
+# The ascent tries each weight times these factors.
+FACTORS = (0, 0.5, 0.75, 1.35, 2)
+# A weight changes only if the mean over sets gains this much.
+MIN_GAIN = 1e-4
+# Every third tree of a library is counted.
+COUNTED_SHARE = 3
 _TREES_PER_BLOCK = 4_000
 
 
@@ -46,13 +49,20 @@ class ComparedSet:
     """A set whose formulas were compared with its queries."""
 
     name: str
-    keys: Sequence[str]  # of its measures
-    similarities: list[Float32s]  # of each query, (formulas, similarities)
-    known: list[npt.NDArray[np.bool_]]  # of each query, see `QueryTerms.known_similarities`
-    topics: dict[int, Integers]  # grades of all formulas by query that is a topic; -1 for those not in its list
-    readable: npt.NDArray[np.bool_]  # (formulas,)
-    depth: int | None  # of measured lists
-    labels: Sequence[str] = ()  # of a labelled set, whose equations are the queries and the first formulas
+    # Keys of its measures.
+    keys: Sequence[str]
+    # For each query, (formulas, similarities).
+    similarities: list[Float32s]
+    # For each query; see `QueryTerms.known_similarities`.
+    known: list[npt.NDArray[np.bool_]]
+    # Grades of all formulas for each query that is a topic; -1 for those that are not in its list.
+    topics: dict[int, Integers]
+    # (formulas,) whether each could be read.
+    readable: npt.NDArray[np.bool_]
+    # Lists are measured to this depth.
+    depth: int | None
+    # Labels of a labelled set, whose equations are the queries and the first formulas.
+    labels: Sequence[str] = ()
 
     @property
     def group(self) -> str:
@@ -122,7 +132,8 @@ def compare_set(one: JudgedSet | LabelledSet, distractors: FormulaSet, encoder: 
     for row, name, readable in zip(rows, task.topics.names, task.topics.readable.tolist(), strict=True):
         rest = 0 if task.is_complete else -1
         grades = np.array([task.qrels[name].get(formula, rest) for formula in names.tolist()], np.int64)
-        is_listed = ~np.isin(names, list(excluded[name])) & readable  # a list is empty without a topic's tree
+        # Without a tree of the topic its list is empty.
+        is_listed = ~np.isin(names, list(excluded[name])) & readable
         topics[row] = np.where(is_listed, grades, -1)
     known = [query.known_similarities for query in chosen]
     depth = COMPLETE_DEPTH if task.is_complete else None

@@ -39,7 +39,8 @@ def read_log(path: Path) -> list[Operation]:
 
 @dataclass
 class _File:
-    content: bytes = b""  # synchronised
+    # What would survive a loss of power.
+    content: bytes = b""
     pending: list[Operation] = field(default_factory=list)
 
     def build(self, pending: list[Operation], chance: random.Random | None = None) -> bytes:
@@ -49,7 +50,8 @@ class _File:
             if operation.name == "truncate":
                 content = content[:at] + bytes(at - len(content[:at]))
             else:
-                if chance and chance.random() < 0.2:  # torn
+                # A write may be torn.
+                if chance and chance.random() < 0.2:
                     data = data[: chance.randrange(len(data) + 1) // _SECTOR * _SECTOR]
                 content += bytes(max(at - len(content), 0))
                 content[at : at + len(data)] = data
@@ -60,10 +62,14 @@ class SimulatedDisk:
     """A folder as the disk has it, and what was changed since the last synchronisation."""
 
     def __init__(self, root: Path) -> None:
-        self._files: list[_File | None] = [None]  # by number; the first is none: the number of folders
-        self._numbers: dict[int, int] = {}  # of files, by inode; a new file may get the inode of a deleted one
-        self._names: dict[str, int] = {}  # path -> number; synchronised
-        self._pending: list[tuple[str, str, int]] = []  # changes of names: path, second path, number (-1: removed)
+        # By number; folders have the number 0, so there is no file of that number.
+        self._files: list[_File | None] = [None]
+        # Numbers of files by inode, since a new file may get the inode of a deleted one.
+        self._numbers: dict[int, int] = {}
+        # Number by path, as far as names were synchronised.
+        self._names: dict[str, int] = {}
+        # Changes of names since then: path, second path, number (-1: removed).
+        self._pending: list[tuple[str, str, int]] = []
         self._root = str(root)
         for path in root.rglob("*"):
             self._names[str(path)] = 0 if path.is_dir() else self._add(path.stat().st_ino, path.read_bytes())
@@ -90,7 +96,8 @@ class SimulatedDisk:
         elif name == "fsync" and path != self._root and self._resolve(self._pending).get(path) != 0:
             file = self._get(operation.inode)
             file.content, file.pending = file.build(file.pending), []
-        elif name == "fsync":  # of a folder
+        # A folder makes its names durable.
+        elif name == "fsync":
             inside = [change for change in self._pending if os.path.dirname(change[0]) == path]
             self._names = self._resolve(inside)
             self._pending = [change for change in self._pending if change not in inside]
@@ -109,7 +116,8 @@ class SimulatedDisk:
     def write_state(self, folder: Path, mode: str, chance: random.Random) -> None:
         """Write what may be left after a power cut to a folder."""
         kept = self._pending if mode == "names" else []
-        if mode == "some":  # of each folder, its first changes
+        # The first changes of each folder reached the disk.
+        if mode == "some":
             folders = {os.path.dirname(path): chance.random() for path, _, _ in self._pending}
             for name, part in folders.items():
                 inside = [change for change in self._pending if os.path.dirname(change[0]) == name]
@@ -118,7 +126,8 @@ class SimulatedDisk:
         for path, number in sorted(self._resolve(kept).items()):
             target = folder / os.path.relpath(path, self._root)
             if not target.parent.is_dir():
-                continue  # the name of its folder was lost
+                # The name of its folder was lost.
+                continue
             file = self._files[number]
             if file is None:
                 target.mkdir(exist_ok=True)

@@ -41,10 +41,14 @@ from eqkin.library.parsing import parse_item
 from eqkin.search.engine import SearchEngine
 from eqkin.sources.readers import open_source
 
-Row = tuple[str, int, int, str]  # kind of input, cases, failures, note
-_SLOW_SECONDS = 10.0  # of processor time for one case
-_MAX_ITEMS = 5  # papers read from one file
-_MAX_SHOWN = 3  # failures named in the note of a row
+# Kind of input, cases, failures, note.
+Row = tuple[str, int, int, str]
+# Processor time that one case may take.
+_SLOW_SECONDS = 10.0
+# Papers that are read from one file.
+_MAX_ITEMS = 5
+# Failures that the note of a row names.
+_MAX_SHOWN = 3
 _TOKENS = (
     r"""
 \begin{equation} \end{equation} \begin{align} \end{align} \[ \] $ $$ { } [ ] & \\ \frac \sqrt \left( \right)
@@ -92,8 +96,10 @@ _PIECES += (
 ).split("¦")
 _HEADS = ("", r"\begin{equation}", r"\bibitem{a} $", r"\title{", r"\def\be{\begin{equation}}\begin{document}")
 _REPEATED_CHARS = 400_000
-_MAX_DOUBLED_GROWTH = 3.0  # for twice the size: linear is 2, quadratic 4
-_MAX_GROWTH, _NOTICED_SECONDS = 9.0, 0.4  # for four times the size: linear is 4, quadratic 16; shorter times vary
+# For twice the size: linear growth is 2, quadratic 4.
+_MAX_DOUBLED_GROWTH = 3.0
+# For four times the size linear growth is 4, quadratic 16; times below the second number vary.
+_MAX_GROWTH, _NOTICED_SECONDS = 9.0, 0.4
 _NOTEBOOK = '{"cells": [{"cell_type": "markdown", "source": %s}], "metadata": {}, "nbformat": 4}'
 _PAGE = "<html><head><title>A</title></head><body><h1>B</h1><p>c</p>%s</body></html>"
 _BIBTEX = (
@@ -186,7 +192,8 @@ class _Tally:
     cases: int = 0
     failures: list[str] = field(default_factory=list)
     slowest: float = 0.0
-    peak_bytes: int = 0  # of the process after its cases
+    # Memory of the process after its cases.
+    peak_bytes: int = 0
 
 
 class Fuzzer:
@@ -221,7 +228,8 @@ class Fuzzer:
         return kind
 
     def _check_pandoc(self, rng: random.Random) -> None:
-        if rng.random() < 0.1:  # a process each
+        # Each conversion starts a process.
+        if rng.random() < 0.1:
             self._check_document(rng.choice(("org", "typ")), rng)
 
     def _check_repeat(self, rng: random.Random) -> None:
@@ -325,13 +333,15 @@ def _run_cases(seconds: float, seed: int, folder: Path) -> list[Row]:
         tally = tallies[kind]
         try:
             fuzzer.run_case(number)
-        except Exception as error:  # that is what is looked for
+        # An exception is what is looked for.
+        except Exception as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
             tally.failures.append(f"case {number}: {error!r:.150} ({Path(where.filename).name}:{where.lineno})")
         spent = time.process_time() - start
         if spent > _SLOW_SECONDS:
             tally.failures.append(f"case {number}: {spent:.1f} s")
-        if kind not in ("query", "search") or tally.cases:  # the first of them builds a library
+        # The first search builds a library, which is not timed.
+        if kind not in ("query", "search") or tally.cases:
             tally.slowest = max(tally.slowest, spent)
         tally.cases += 1
         tally.peak_bytes = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -368,7 +378,8 @@ def main() -> None:
             rows = _run_cases(float(sys.argv[1]), int(sys.argv[2]), Path(folder))
             sys.stdout.write(json.dumps(rows))
     sys.stdout.flush()
-    os._exit(0)  # engines need not be closed
+    # Engines need not be closed.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -34,8 +34,10 @@ from eqkin.index.update import update_index
 from eqkin.library import writer
 from eqkin.library.judgements import Judgement, LocalJudgements
 
-Row = tuple[str, int, int, str]  # campaign, cases, failures, note
-Case = tuple[str, Callable[[], object]]  # where it is, and a check that raises
+# Campaign, cases, failures, note.
+Row = tuple[str, int, int, str]
+# Where the case is, and a check that raises.
+Case = tuple[str, Callable[[], object]]
 _PAPER = (
     r"""\documentclass{article}\newcommand{\half}{\frac12}\title{On %(n)d}\begin{document}\section{Energy}
 The energy of body %(n)d is \begin{equation} E = \half m v^2 + V(x_{%(n)d}) \end{equation} and
@@ -55,7 +57,8 @@ load_encoder = cache(Encoder.load)
 def act(name: str, work: Path) -> None:
     """Change the library of a folder, in one of several ways; doing it twice is doing it once."""
     folder = work / "library"
-    if name == "write":  # two papers, or two more
+    # Two papers, or two more.
+    if name == "write":
         (work / "papers").mkdir(exist_ok=True)
         for n in range(4 if folder.exists() else 2):
             (work / "papers" / f"p{n}.tex").write_text(_PAPER % {"n": n})
@@ -103,7 +106,8 @@ class Campaigns:
         self.root, self.case, self.chance, self.faults = root, root / "case", random.Random(seed), ctypes.CDLL(None)
         writer.SETTINGS = replace(writer.SETTINGS, batch_papers=1)
         root.mkdir()
-        load_encoder()  # once for all children
+        # Loaded once for all children.
+        load_encoder()
 
     def restore(self, base: str) -> None:
         """Make the folder of a case as a base is, which is made first if need be."""
@@ -181,7 +185,8 @@ class Campaigns:
         expected, operations = self.describe(), read_log(log)
         for operation in operations:
             whole.apply(operation)
-        for mode in MODES:  # what was acknowledged is there
+        # After the last change, everything that was acknowledged must be there.
+        for mode in MODES:
             self._cut_power(whole, mode)
             yield f"after all changes, {mode}", partial(self.require, expected)
         for number, operation in enumerate(operations[:-1], 1):
