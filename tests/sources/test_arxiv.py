@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from eqkin.errors import BadInput, LimitReached, StorageFailed
-from eqkin.latex.arxiv_ids import parse_arxiv_id, parse_file_name
+from eqkin.latex.arxiv_ids import parse_arxiv_id
 from eqkin.sources.arxiv import ArxivClient, make_arxiv_item, parse_feed
 from eqkin.sources.paper import hash_paper
 from eqkin.sources.readers import open_source
@@ -104,48 +104,11 @@ def load(client, spec="arxiv:1706.03762"):
 
 
 @pytest.mark.parametrize(
-    ("spec", "full"),
-    [
-        ("arxiv:1706.03762", "1706.03762"),
-        ("arXiv:1706.03762v3", "1706.03762v3"),
-        ("arxiv:hep-th/9901001v2", "hep-th/9901001v2"),
-        ("arxiv:math.AG/0309136", "math/0309136"),
-        ("https://arxiv.org/abs/1706.03762", "1706.03762"),
-        ("http://www.arxiv.org/pdf/1706.03762v2.pdf", "1706.03762v2"),
-        ("https://export.arxiv.org/abs/hep-th/9901001?context=x", "hep-th/9901001"),
-    ],
-)
-def test_identifiers_and_addresses_are_understood(spec, full):
-    assert parse_arxiv_id(spec).full == full
-
-
-@pytest.mark.parametrize(
     "spec", ["arxiv:", "arxiv:../../x", "arxiv:1799.99999", "https://example.org/abs/1706.03762", "arxiv:x/1"]
 )
 def test_invalid_identifier_is_refused_before_any_request(spec):
     with pytest.raises(BadInput):
         open_source(spec)
-
-
-@pytest.mark.parametrize(
-    ("name", "base"),
-    [
-        ("1706/1706.03762.gz", "1706.03762"),
-        ("hep-th9901001.gz", "hep-th/9901001"),
-        ("0704.0001v2.tar.gz", "0704.0001"),
-        ("math_0309136.tex", "math/0309136"),
-        ("notes2021.gz", None),
-        ("report2003123.zip", None),
-        ("notes0101001.tar.gz", None),
-        ("hw1205001", None),
-        ("math.AG0309136v2.gz", "math/0309136"),
-        ("1706.03762v1v2.gz", None),
-        ("paper.tex", None),
-    ],
-)
-def test_identifiers_are_found_in_file_names(name, base):
-    found = parse_file_name(name)
-    assert (found.base if found else None) == base
 
 
 def test_arxiv_paper_has_text_and_metadata(client, server):
@@ -157,29 +120,21 @@ def test_arxiv_paper_has_text_and_metadata(client, server):
     assert all(agent.startswith("eqkin") for agent in server.agents)
 
 
-def test_second_load_comes_from_the_cache(client, server):
+def test_papers_are_cached_and_those_without_a_version_grow_old(client, server):
     load(client)
     before = list(server.requests)
     assert load(client).title and server.requests == before
-
-
-def test_old_copy_without_version_is_downloaded_again(client, server):
-    load(client)
     load(replace(client, max_age=0.0))
     assert server.requests.count("/src/1706.03762") == 2
 
 
-def test_environment_sets_the_addresses_of_arxiv(server, monkeypatch, tmp_path):
+def test_environment_sets_the_addresses_and_items_go_to_other_processes(server, monkeypatch, tmp_path):
     monkeypatch.setenv("EQKIN_ARXIV_API", f"{server.address}/api")
     monkeypatch.setenv("EQKIN_ARXIV_EPRINT", f"{server.address}/src")
     monkeypatch.setenv("EQKIN_CACHE", str(tmp_path / "c"))
-    assert load(ArxivClient(delay=0.0)).title
+    item = make_arxiv_item("arxiv:1706.03762", ArxivClient(delay=0.0))
+    assert pickle.loads(pickle.dumps(item)).load().title
     assert (tmp_path / "c" / "arxiv").is_dir()
-
-
-def test_client_can_be_sent_to_another_process(server, tmp_path):
-    made = ArxivClient(api=f"{server.address}/api", eprint=f"{server.address}/src", folder=tmp_path, delay=0.0)
-    assert pickle.loads(pickle.dumps(make_arxiv_item("arxiv:1706.03762", made))).load().title
 
 
 def test_download_waits_as_long_as_a_busy_server_asks(client, server):
@@ -196,18 +151,16 @@ def test_download_waits_as_long_as_a_busy_server_asks(client, server):
     assert waits[0] == 7 and 40 < waits[1] <= 50 and waits[2] == pytest.approx(0.004)
 
 
-def test_download_gives_up_on_a_server_that_stays_busy(client, server):
-    server.set("/src/1706.03762", (503, {}, b""))
-    with pytest.raises(BadInput, match="try again later"):
-        load(client)
-    assert len(server.requests) == client.attempts
-
-
-def test_download_gives_up_on_a_server_that_asks_for_a_long_wait(client, server):
-    server.set("/src/1706.03762", (503, {"Retry-After": "86400"}, b""))
+@pytest.mark.parametrize(
+    ("wait", "deadline", "requests"),
+    [("0", 600.0, 5), ("86400", 600.0, 1), ("90", 60.0, 1)],
+    ids=["stays busy", "asks for a long wait", "asks for more than there is time"],
+)
+def test_download_gives_up_on_a_busy_server(client, server, wait, deadline, requests):
+    server.set("/src/1706.03762", (503, {"Retry-After": wait}, b""))
     with pytest.raises(BadInput):
-        load(client)
-    assert len(server.requests) == 1 and client.naps == []
+        load(replace(client, deadline=deadline))
+    assert len(server.requests) == requests and not any(client.naps)
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
@@ -232,23 +185,16 @@ def test_full_disk_is_a_storage_failure_and_not_retried(client, server, monkeypa
 def test_slow_download_ends_at_its_deadline(client, server):
     server.pause = 0.02
     server.set("/src/1706.03762", (200, {}, b"x" * 500))
-    with pytest.raises(LimitReached, match="longer than"):
+    with pytest.raises(LimitReached):
         load(replace(client, deadline=0.2))
     assert len(server.requests) == 1
-
-
-def test_waiting_for_a_busy_server_ends_at_the_deadline(client, server):
-    server.set("/src/1706.03762", (503, {"Retry-After": "90"}, b""))
-    with pytest.raises(BadInput, match="try again later"):
-        load(replace(client, deadline=60.0))
-    assert client.naps == []
 
 
 def test_truncated_answer_is_downloaded_again_and_never_cached(client, server):
     server.set("/src/1706.03762", (200, {"Content-Length": "100000"}, SOURCE), (200, {}, SOURCE))
     assert "a=b" in load(client).text
     server.set("/src/1706.03762", (200, {"Content-Length": "100000"}, SOURCE))
-    with pytest.raises(BadInput, match="broke off"):
+    with pytest.raises(BadInput):
         load(replace(client, max_age=0.0))
     assert not [path for path in client.folder.iterdir() if path.name.endswith(".tmp")]
 
@@ -261,29 +207,17 @@ def test_answer_above_the_limit_is_refused(client, server, headers):
         load(client)
 
 
-@pytest.mark.parametrize("status", [403, 404])
-def test_refused_download_is_not_retried(client, server, status):
-    server.set("/src/1706.03762", (status, {}, b""))
+@pytest.mark.parametrize("answer", [(403, {}, b""), (404, {}, b""), (200, {}, b"%PDF-1.5")])
+def test_refused_download_is_not_retried(client, server, answer):
+    server.set("/src/1706.03762", answer)
     with pytest.raises(BadInput):
         load(client)
     assert len(server.requests) == 1
 
 
-def test_error_for_a_pdf_only_paper_says_so(client, server):
-    server.set("/src/1706.03762", (200, {}, b"%PDF-1.5"))
-    with pytest.raises(BadInput, match="PDF only"):
-        load(client)
-
-
-def test_server_that_is_not_there_is_bad_input(tmp_path, server):
-    made = ArxivClient(eprint="http://127.0.0.1:1/src", folder=tmp_path, delay=0.0, attempts=2, sleep=lambda _: None)
-    with pytest.raises(BadInput):
-        load(made)
-
-
-@pytest.mark.parametrize("scheme", ["file:///etc", "ftp://127.0.0.1/x", "nonsense"])
-def test_only_web_addresses_are_downloaded(tmp_path, scheme):
-    made = ArxivClient(eprint=scheme, folder=tmp_path, delay=0.0, attempts=1, sleep=lambda _: None)
+@pytest.mark.parametrize("address", ["http://127.0.0.1:1/src", "file:///etc", "ftp://127.0.0.1/x", "nonsense"])
+def test_only_web_addresses_that_answer_are_downloaded(tmp_path, address):
+    made = ArxivClient(eprint=address, folder=tmp_path, delay=0.0, attempts=2, sleep=lambda _: None)
     with pytest.raises(BadInput):
         load(made)
 
@@ -333,13 +267,10 @@ def test_clients_that_share_a_cache_wait_between_requests(tmp_path, server):
             server.address + "/api", tmp_path / "x", 10**6
         )
     assert naps[0] == 0 and all(50 < nap <= 60 for nap in naps[1:])
-
-
-def test_clock_that_was_set_back_does_not_lengthen_the_wait(tmp_path, server):
-    (tmp_path / "last-request").write_text(repr(time.time() + 1e6))
-    naps = []
-    ArxivClient(folder=tmp_path, delay=3.0, sleep=naps.append).download(server.address + "/api", tmp_path / "x", 10**6)
-    assert naps == [3.0]
+    (tmp_path / "last-request").write_text(repr(time.time() + 1e6))  # the clock was set back
+    client = ArxivClient(folder=tmp_path, delay=3.0, sleep=naps.append)
+    client.download(server.address + "/api", tmp_path / "x", 10**6)
+    assert naps[-1] == 3.0
 
 
 def test_unknown_server_name_is_not_retried(tmp_path, monkeypatch):
