@@ -2,14 +2,12 @@ import pickle
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.sources.docstrings import read_module
 from eqkin.sources.readers import open_source
 from tests.limits import changed_limits
-from tests.sources.builders import check_read_or_refused, squeezed
+from tests.sources.builders import squeezed
 
 MODULE = r'''
 r"""Module with :math:`\alpha`."""
@@ -100,9 +98,3 @@ def test_missing_package_is_bad_input(package, name):
 def test_source_that_does_not_parse_is_bad_input(raw):
     with pytest.raises(BadInput):
         read_module(raw, "k", "o.py")
-
-
-@given(st.text(max_size=100))
-def test_arbitrary_module_gives_a_sound_paper_or_an_eqkin_error(text):
-    raw = text.encode("utf-8", "surrogatepass")
-    check_read_or_refused(lambda: read_module(raw, "k", "o.py"), len(raw))

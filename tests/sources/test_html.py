@@ -2,14 +2,11 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from eqkin.errors import BadInput
 from eqkin.sources.html import read_html
-from tests.sources.builders import check_paper, check_read_or_refused, repeat, squeezed
+from tests.sources.builders import repeat, squeezed
 
-BLOCK = '<math display="block"><mi>a</mi><mo>&lt;</mo><mi>b</mi></math>'
 LATEXML = """<!DOCTYPE html><html lang="en"><head><title>[1706.03762] Attention</title>
 <base href="https://arxiv.org/html/1706.03762v2"/><style>p {}</style><script>var x = "<p>";</script></head><body>
 <h1 class="ltx_title ltx_title_document">Attention at 5%</h1>
@@ -56,10 +53,6 @@ def test_prose_headings_and_inline_math_are_kept():
     assert "var x" not in text and "p {}" not in text and "(1)" not in text
 
 
-def test_display_mathml_is_kept():
-    assert equations(read(f"<p>x {BLOCK} y")) == ['<math display="block"><mi>a</mi><mo>&lt;</mo><mi>b</mi></math>']
-
-
 def test_rendered_katex_is_read_once():
     page = (
         '<span class="katex-display"><span class="katex"><span class="katex-mathml"><math><semantics><mi>x</mi>'
@@ -102,10 +95,10 @@ def test_latex_in_place_of_mathml_is_kept():
     assert squeezed(read('<table class="ltx_equation"><tr><td>$$a=b$$</td><td>x</table>').text) == "$$a=b$$x"
 
 
-def test_prefixed_mathml_is_read():
-    assert equations(read('<m:math display="block"><m:mi>x</m:mi></m:math>')) == [
-        '<math display="block"><mi>x</mi></math>'
-    ]
+@pytest.mark.parametrize("prefix", ["", "m:", "mml:"])
+def test_display_mathml_is_kept(prefix):
+    page = f'<p>x <{prefix}math display="block"><{prefix}mi>a</{prefix}mi><mo>&lt;</mo></{prefix}math> y'
+    assert equations(read(page)) == ['<math display="block"><mi>a</mi><mo>&lt;</mo></math>']
 
 
 @pytest.mark.parametrize(
@@ -163,97 +156,31 @@ def test_encoding_is_the_declared_one_or_guessed(raw, word):
     assert word in read_html(raw, "k", "o").text
 
 
-TAGS = st.sampled_from(
-    [
-        "<math>",
-        "</math>",
-        '<math display="block">',
-        "<mi>",
-        "</mi>",
-        "<mspace/>",
-        "<mrow a='1' a=2 b>",
-        "</mrow>",
-        "<p>",
-        "</p>",
-        "<table class='ltx_equation'>",
-        "</table>",
-        "<tr class=ltx_equation>",
-        "</tr>",
-        "<h1>",
-        "</h1>",
-        "<title>",
-        "</title>",
-        "<script>",
-        "</script>",
-        "<!--",
-        "-->",
-        "<![CDATA[",
-        "]]>",
-        "<annotation encoding='application/x-tex'>",
-        "</annotation>",
-        "<semantics>",
-        "</semantics>",
-        "<x:y z:w='1'>",
-        '<a"b>',
-        "x",
-        "&lt;",
-        "&",
-        "<",
-        ">",
-        "\0",
-        "\x0b",
-        "\ud800",
-        "$",
-        "\\",
-        "%",
-    ]
-)
-
-
-@given(st.lists(TAGS, max_size=40))
-def test_equations_of_arbitrary_pages_are_well_formed(tags):
-    for equation in equations(read("".join(tags))):
-        assert ElementTree.fromstring(equation).tag.endswith("math")
-
-
-@given(st.text(max_size=200))
-def test_arbitrary_page_gives_a_sound_paper_or_an_eqkin_error(text):
-    check_read_or_refused(lambda: read(text), len(text))
-
-
-@pytest.mark.parametrize("piece", ["<div>", "<a ", "<!-", "</p>", "<math>", "<mi>", '<a "', "<?", "<div></p>"])
-def test_long_repetitive_page_is_read(piece):
-    page = repeat(piece)
-    check_paper(read(page), len(page))
-
-
-@pytest.mark.parametrize("piece", ["</x>", "</mrow>", "<mi>", "<mi></x>", "<mi></mrow>"])
-def test_long_repetitive_equation_is_read(piece):
-    page = "<math display=block>" + "<mi>" * 1_000 + repeat(piece)
-    check_paper(read(page), len(page))
-
-
 def test_unmatched_end_tags_are_ignored_at_any_depth():
     page = "<math display=block>" + "<mi>" * 900 + "x"
     assert equations(read(page + repeat("</x>"))) == equations(read(page))
 
 
-@pytest.mark.parametrize("codec", ["punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape", "hex", "rot13"])
+@pytest.mark.parametrize("codec", ["punycode", "utf-7", "unicode_escape", "hex", "rot13"])
 def test_unusual_declared_encoding_is_not_used(codec):
     paper = read_html(f"<meta charset={codec}><p>caf\\u0041 \u00e9+AGE-</p>".encode(), "k", "o")
     assert "\u00e9+AGE-" in paper.text and "u0041" in paper.text
 
 
 @pytest.mark.parametrize(
-    "codec",
-    ["utf-8", "UTF8", "latin-1", "iso-8859-1", "ISO-8859-2", "windows-1251", "cp1252", "gb2312", "gbk", "GB18030"]
-    + ["Shift_JIS", "euc-jp", "euc-kr", "Big5", "koi8-r", "KOI8-U", "us-ascii"],
+    ("word", "codecs"),
+    [
+        ("\u00e9", "utf-8 UTF8 latin-1 iso-8859-1 cp1252"),
+        ("\u0142", "ISO-8859-2"),
+        ("\u0434", "windows-1251 koi8-r KOI8-U"),
+        ("\u4e2d", "gb2312 gbk GB18030 Shift_JIS euc-jp Big5"),
+        ("a", "us-ascii euc-kr"),
+    ],
 )
-def test_declared_encoding_of_a_page_is_used(codec):
-    word = {"2": "\u0142", "1251": "\u0434"}.get(codec.rpartition("-")[2], "\u00e9" if "1" in codec[-4:] else "a")
-    word = "\u4e2d" if codec.lower() in ("gb2312", "gbk", "gb18030", "shift_jis", "euc-jp", "big5") else word
-    raw = f"<meta charset={codec}><p>{word}{word}".encode(codec)
-    assert f"{word}{word}" in read_html(raw, "k", "o").text
+def test_declared_encoding_of_a_page_is_used(word, codecs):
+    for codec in codecs.split():
+        raw = f"<meta charset={codec}><p>{word}{word}".encode(codec)
+        assert f"{word}{word}" in read_html(raw, "k", "o").text
 
 
 def test_page_that_declares_utf_16_in_ascii_is_not_utf_16():

@@ -22,14 +22,15 @@ RECORD = {
     "repo": "o/r",
     "parent": "p",
     "path": "a/b.md",
-    "arxiv_ids_cited": ["1706.03762"],
+    "arxiv_ids_cited": ["1706.03762v5", "junk", "https://arxiv.org/abs/1706.03762", 7, "math.AG/0309136"],
     "local_macros": r"\def\x{y}",
 }
 LINES = (
     orjson.dumps(RECORD)
     + b"\n\nnot json\n[1]\n"
     + orjson.dumps({"doc_id": "no-text"})
-    + b'\n{"doc_id": 7, "latex": "z"}'
+    + b'\n{"doc_id": 7, "latex": "z"}\n'
+    + b"[" * 100_000
 )
 
 
@@ -54,7 +55,7 @@ def test_record_fields_become_fields_of_the_paper(tmp_path):
     assert (paper.key, paper.text, paper.kind) == ("record:abc", "\\section{A} x", "jsonl")
     assert (paper.title, paper.lang, paper.license) == ("A title", "en", "MIT")
     assert (paper.fields, paper.group, paper.origin) == (["statistics"], "o/r", "a/b.md")
-    assert (paper.cites, paper.styles) == (["1706.03762"], [r"\def\x{y}"])
+    assert (paper.cites, paper.styles) == (["1706.03762", "math/0309136"], [r"\def\x{y}"])
 
 
 @pytest.mark.parametrize(
@@ -69,7 +70,7 @@ def test_record_fields_become_fields_of_the_paper(tmp_path):
 )
 def test_bad_line_fails_alone(tmp_path, name, pack):
     items = list(open_source(write(tmp_path, name, pack(LINES))))
-    assert outcomes(items) == ["record:abc", "bad", "bad", "bad", "record:7"]
+    assert outcomes(items) == ["record:abc", "bad", "bad", "bad", "record:7", "bad"]
     assert len({item.key for item in items}) == len(items)
     assert outcomes(pickle.loads(pickle.dumps(items))) == outcomes(items)
 
@@ -84,24 +85,12 @@ def test_year_is_an_integer_in_range_or_none(tmp_path, year, read):
     assert next(open_source(write(tmp_path, "a.jsonl", raw))).load().year == read
 
 
-def test_cited_identifiers_are_normalised(tmp_path):
-    cited = ["1706.03762v5", "math.AG/0309136", "junk", "https://arxiv.org/abs/1706.03762", 7, "arXiv:hep-th/9901001"]
-    raw = orjson.dumps({"doc_id": "a", "latex": "x", "arxiv_ids_cited": cited})
-    paper = next(open_source(write(tmp_path, "a.jsonl", raw))).load()
-    assert paper.cites == ["1706.03762", "math/0309136", "hep-th/9901001"]
-
-
 @pytest.mark.parametrize("record", [{"id": 1}, {"key": "k"}, {}, {"doc_id": True}, {"doc_id": " "}])
 def test_records_of_two_files_have_two_keys_unless_they_name_a_document(tmp_path, record):
     raw = orjson.dumps(record | {"latex": "x"})
     paths = [write(tmp_path, name, raw) for name in ("a.jsonl", "b.jsonl")]
     keys = [next(open_source(path)).key for path in paths]
     assert [key.split("#")[0] for key in keys] == [f"file:{os.path.realpath(path)}" for path in paths]
-
-
-def test_line_number_is_not_mistaken_for_the_name_of_a_record(tmp_path):
-    raw = b'{"id": 2, "latex": "x"}\n{"latex": "y"}\n'
-    assert len({item.key for item in open_source(write(tmp_path, "a.jsonl", raw))}) == 2
 
 
 @changed_limits(line_bytes=1_000)
@@ -115,13 +104,6 @@ def test_overlong_line_fails_alone(tmp_path):
         items[3].load()
 
 
-@changed_limits(line_bytes=10_000)
-def test_endless_line_stops_the_file(tmp_path):
-    path = write(tmp_path, "a.jsonl.zst", zstandard.compress(b"y" * 3_000_000))
-    with pytest.raises(LimitReached):
-        list(open_source(path))
-
-
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
 def test_truncated_file_yields_records_before_the_damage(tmp_path, pack):
     lines = b"".join(orjson.dumps({"doc_id": str(i), "latex": str(i * i) * 40}) + b"\n" for i in range(20_000))
@@ -133,17 +115,12 @@ def test_truncated_file_yields_records_before_the_damage(tmp_path, pack):
     assert found[:2] == ["record:0", "record:1"]
 
 
-def test_deeply_nested_json_fails_alone(tmp_path):
-    (item,) = open_source(write(tmp_path, "a.jsonl", b"[" * 100_000))
-    with pytest.raises(BadInput):
-        item.load()
-
-
-@changed_limits(line_bytes=200_000)
-def test_compressed_file_that_unpacks_to_far_more_than_text_stops(tmp_path):
-    raw = zstandard.compress(b'{"id": "a", "latex": "x"}\n') + zstandard.compress(b"\n" * 4_000_000)
+@pytest.mark.parametrize("rest", [b"\n" * 4_000_000, b"y" * 4_000_000], ids=["blank lines", "an endless line"])
+@changed_limits(line_bytes=150_000)
+def test_compressed_file_that_unpacks_to_far_more_than_text_stops(tmp_path, rest):
+    raw = zstandard.compress(b'{"id": "a", "latex": "x"}\n') + zstandard.compress(rest)
     read = []
-    with pytest.raises(LimitReached, match="unpacks to more than"):
+    with pytest.raises(LimitReached):
         for item in open_source(write(tmp_path, "a.jsonl.zst", raw)):
             read.append(item.key)
     assert len(read) == 1

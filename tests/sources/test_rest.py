@@ -1,9 +1,7 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from eqkin.sources.rest import read_rest
-from tests.sources.builders import check_paper, repeat, squeezed
+from tests.sources.builders import squeezed
 
 
 def read(text):
@@ -67,40 +65,3 @@ def test_headings_are_ranked_by_first_appearance():
     expected = r"\section{Top}A-\subsection{One}text\subsubsection{Deep}\subsection{Two}"
     assert squeezed(read(text).text) == expected
     assert read(text).title == "Top"
-
-
-@given(st.text(max_size=300))
-def test_arbitrary_rest_gives_a_sound_paper(text):
-    check_paper(read(text), len(text))
-
-
-PIECES = [
-    ".. math::",
-    ".. ",
-    "   ",
-    "\n",
-    "\n\n",
-    ":label: x",
-    ":math:`",
-    "`",
-    "::",
-    "====",
-    "----",
-    "a",
-    "\\\\",
-    "&",
-    ">>> ",
-    "|x| ",
-]
-
-
-@given(st.lists(st.sampled_from([*PIECES, "%", "$", "\\begin{", "\\end{", "\0", "\t"]), max_size=40))
-def test_arbitrary_markup_gives_a_sound_paper(pieces):
-    text = "".join(pieces)
-    check_paper(read(text), len(text))
-
-
-@pytest.mark.parametrize("piece", [".. math::\n", "::\n", "a\n--\n", ":math:`", ".. x\n", "\n", " a\n", ">>> a\n"])
-def test_long_repetitive_text_is_read(piece):
-    text = repeat(piece)
-    check_paper(read(text), len(text))
