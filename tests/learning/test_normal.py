@@ -76,7 +76,7 @@ def atlas(atlas_library):
     """Read the trees of the atlas."""
     builder = ForestBuilder()
     with Library.open(atlas_library) as library:
-        for _, forest in library.iter_forests():
+        for _, forest, _ in library.iter_trees(library.list_tree_keys()):
             builder.add_forest(forest)
     return builder.build()
 

@@ -125,10 +125,10 @@ class Forest:
             tags=strings[0],
             attributes=strings[1],
             texts=strings[2],
-            tag=_to_smallest_dtype(tag, len(strings[0])),
-            attribute=_to_smallest_dtype(attribute, len(strings[1])),
-            text=_to_smallest_dtype(text, len(strings[2])),
-            n_children=_to_smallest_dtype(n_children, int(n_children.max(initial=0)) + 1),
+            tag=tag,
+            attribute=attribute,
+            text=text,
+            n_children=n_children,
             offsets=np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
         )
 

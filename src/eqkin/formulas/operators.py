@@ -135,7 +135,7 @@ class OperatorForest:
             depth=depth,
             offsets=accumulate(sizes),
             unparsed=unparsed,
-            forms=np.stack(columns[5:], axis=1),
+            forms=np.stack(columns[5:], axis=1).astype(np.uint32),
             form_offsets=accumulate(n_statements),
         )
 

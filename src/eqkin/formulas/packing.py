@@ -1,8 +1,7 @@
-"""One zstd frame for string lists and integer columns: the stored form of forests.
+"""One zstd frame for string lists and columns of numbers: the stored form of forests.
 
-The frame begins with the sizes of its parts, then come the strings, each ended by a zero byte, then the columns. A
-column is stored as 32-bit numbers in four planes, all lowest bytes first: planes that are zero compress to nothing, so
-that narrower types need no format of their own. The frame carries a checksum of its content.
+The frame begins with the sizes of its parts and the bytes per number of each column. Then come the strings, each ended
+by a zero byte, and the columns, in the narrowest type that holds them. The frame carries a checksum of its content.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import zstandard
 
 from eqkin.errors import BadInput, CorruptData
 
-Column = npt.NDArray[np.uint32]
+Column = npt.NDArray[np.unsignedinteger[Any]]
 
 _LEVEL = 9
 _MAX_BYTES = 1_000_000_000
@@ -40,39 +39,37 @@ def hash_columns(lists: Sequence[Sequence[str]], columns: Sequence[npt.NDArray[A
 
 
 def _join_parts(lists: Sequence[Sequence[str]], columns: Sequence[npt.NDArray[Any]]) -> bytes:
-    parts = []
+    texts = []
     for strings in lists:
         joined = "".join(f"{text}\0" for text in strings).encode("utf-8", "surrogatepass")
         if joined.count(b"\0") != len(strings):
             raise BadInput("a tree cannot be stored: one of its strings contains a zero character")
-        parts.append(joined)
-    sizes = [len(part) for part in parts] + [len(column) for column in columns]
-    for column in columns:
-        words = np.ascontiguousarray(column, _WORD)
-        parts.append(words.view(np.uint8).reshape(-1, _WORD.itemsize).T.tobytes())
-    return b"".join([np.array(sizes, _WORD).tobytes(), *parts])
+        texts.append(joined)
+    widths = [np.min_scalar_type(int(column.max(initial=0))).itemsize for column in columns]
+    numbers = [column.astype(f"<u{width}").tobytes() for column, width in zip(columns, widths, strict=True)]
+    header = [*map(len, texts), *map(len, columns), *widths]
+    return b"".join([np.array(header, _WORD).tobytes(), *texts, *numbers])
 
 
 def unpack_columns(packed: bytes, n_lists: int, n_columns: int) -> tuple[list[list[str]], list[Column]]:
     """Return the string lists and columns of a frame; raises `CorruptData` if it is not what was written."""
     try:
         content = _decompress(packed)
-        at = (n_lists + n_columns) * _WORD.itemsize
-        sizes = np.frombuffer(content[:at], _WORD).tolist()
+        at = (n_lists + 2 * n_columns) * _WORD.itemsize
+        header = np.frombuffer(content[:at], _WORD).tolist()
         lists = []
-        for size in sizes[:n_lists]:
+        for size in header[:n_lists]:
             strings = content[at : at + size].decode("utf-8", "surrogatepass").split("\0")
             lists.append(strings[:-1])
             at += size
         columns = []
-        for size in sizes[n_lists:]:
-            planes = np.frombuffer(content, np.uint8, size * _WORD.itemsize, at).reshape(_WORD.itemsize, size)
-            columns.append(np.ascontiguousarray(planes.T).view(_WORD).reshape(size).astype(np.uint32))
-            at += size * _WORD.itemsize
+        for size, width in zip(header[n_lists:-n_columns], header[-n_columns:], strict=True):
+            columns.append(np.frombuffer(content, f"<u{width}", size, at))
+            at += size * width
         if at != len(content):
             raise ValueError("its parts have other sizes")
         return lists, columns
-    except (zstandard.ZstdError, ValueError, MemoryError) as error:
+    except (zstandard.ZstdError, ValueError, TypeError, MemoryError) as error:
         raise CorruptData(f"stored trees are damaged ({error}); run `eqkin verify`") from error
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -43,8 +42,6 @@ Integers = npt.NDArray[np.int64]
 Trees = TypeVar("Trees", Forest, OperatorForest)
 
 KEY_DIFFERENCE = np.dtype("<u4")
-# Blobs of trees that stay decoded: the hits of one search come from few papers, and are asked for several times.
-_MAX_CACHED_BLOBS = 64
 _BATCH_TREES = 4_096
 _EXPECTED_COUNTS = {
     "papers": f"SELECT value FROM state s WHERE key = 'papers' AND {INTACT_STATE}",
@@ -66,7 +63,6 @@ class LibraryFiles:
     def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
         self.folder: Path = folder
         self.connection: sqlite3.Connection = connection
-        self._blobs: OrderedDict[tuple[str, int], Any] = OrderedDict()
         # The generation in which all rows of a table were found intact.
         self._checked: dict[str, int] = {}
 
@@ -189,34 +185,41 @@ class LibraryFiles:
 
     def find_tree_keys(self, keys: Integers) -> Integers:
         """Return those of ascending keys whose equation has a tree."""
-        found = [keys[here] for here, _, _, _ in self._iter_rows(keys, "")]
-        return np.concatenate(found) if found else keys[:0]
+        with self.translate_errors():
+            found = [keys[here] for here, _, _ in self._iter_rows(keys)]
+        return np.concatenate([keys[:0], *found])
 
     def get_trees(self, keys: Integers) -> Forest:
         """Return the presentation trees of equations, in the order of their keys; raises `TreeNotFound`."""
         builder = ForestBuilder()
-        places = [np.zeros(0, np.int64)]
-        for here, forest, rows in self._locate(keys, "presentation", Forest.from_bytes):
-            builder.add_forest(forest.select(rows))
-            places.append(here)
-        return _restore_order(builder.build(), np.concatenate(places), len(keys))
+        places = []
+        with self.translate_errors():
+            for here, rows, (packed,) in self._iter_rows(keys, "t.presentation"):
+                builder.add_forest(Forest.from_bytes(packed).select(rows))
+                places.append(here)
+            return _restore_order(builder.build(), keys, places)
 
     def get_operators(self, keys: Integers) -> OperatorForest:
         """Return the operator trees of equations, in the order of their keys; raises `TreeNotFound`."""
         parts = []
-        places = [np.zeros(0, np.int64)]
-        for here, forest, rows in self._locate(keys, "operators", OperatorForest.from_bytes):
-            parts.append(forest.select(rows))
-            places.append(here)
-        return _restore_order(OperatorForest.concatenate(parts), np.concatenate(places), len(keys))
+        places = []
+        with self.translate_errors():
+            for here, rows, (packed,) in self._iter_rows(keys, "t.operators"):
+                parts.append(OperatorForest.from_bytes(packed).select(rows))
+                places.append(here)
+            return _restore_order(OperatorForest.concatenate(parts), keys, places)
 
     def get_nodes(self, keys: Iterable[int]) -> list[NodeColumns]:
         """Return the nodes of presentation trees, in the order of their keys; raises `TreeNotFound`."""
         wanted = np.array(list(keys), np.int64)
         nodes: dict[int, NodeColumns] = {}
-        for here, forest, rows in self._locate(wanted, "presentation", Forest.from_bytes):
-            nodes.update((at, NodeColumns.read(forest, row)) for at, row in zip(here.tolist(), rows, strict=True))
-        return [nodes[at] for at in range(len(wanted))]
+        with self.translate_errors():
+            for here, rows, (packed,) in self._iter_rows(wanted, "t.presentation"):
+                forest = Forest.from_bytes(packed)
+                for place, row in zip(here.tolist(), rows.tolist(), strict=True):
+                    nodes[place] = NodeColumns.read(forest, row)
+        _require_all(wanted, np.array(sorted(nodes), np.int64))
+        return [nodes[place] for place in range(len(wanted))]
 
     def iter_trees(
         self, keys: Integers, batch: int = _BATCH_TREES
@@ -228,66 +231,46 @@ class LibraryFiles:
         found: list[Integers] = []
         builder = ForestBuilder()
         parts: list[OperatorForest] = []
-        waiting = 0
-        for here, _, (_, presentation, operators), rows in self._iter_rows(keys, "presentation, operators"):
-            found.append(keys[here])
-            builder.add_forest(Forest.from_bytes(presentation).select(rows))
-            parts.append(OperatorForest.from_bytes(operators).select(rows))
-            waiting += len(here)
-            if waiting >= batch:
-                yield np.concatenate(found), builder.build(), OperatorForest.concatenate(parts)
-                found, builder, parts, waiting = [], ForestBuilder(), [], 0
-        if waiting:
+        with self.translate_errors():
+            for here, rows, (presentation, operators) in self._iter_rows(keys, "t.presentation", "t.operators"):
+                found.append(keys[here])
+                builder.add_forest(Forest.from_bytes(presentation).select(rows))
+                parts.append(OperatorForest.from_bytes(operators).select(rows))
+                if sum(map(len, found)) >= batch:
+                    yield np.concatenate(found), builder.build(), OperatorForest.concatenate(parts)
+                    found, builder, parts = [], ForestBuilder(), []
+        if found:
             yield np.concatenate(found), builder.build(), OperatorForest.concatenate(parts)
 
-    def _locate(
-        self, keys: Integers, column: str, decode: Callable[[bytes], Trees]
-    ) -> Iterator[tuple[Integers, Trees, Integers]]:
-        """Yield the decoded blobs that have some of the keys: places in `keys`, trees, rows of these among the trees.
+    def _iter_rows(self, keys: Integers, *columns: str) -> Iterator[tuple[Integers, Integers, tuple[Any, ...]]]:
+        """Yield the rows of `trees` that have some of the keys.
 
-        Raises:
-            TreeNotFound: The library does not have one of the keys.
+        Args:
+            keys: In any order.
+            columns: Those to read.
+
+        Yields:
+            Places in `keys`, places of their trees among those of the row, the columns.
         """
-        done = np.zeros(len(keys), bool)
-        for here, first, _, rows in self._iter_rows(keys, ""):
-            forest = self._blobs.get((column, first))
-            if forest is None:
-                with self.translate_errors():
-                    row = self.connection.execute(f"SELECT {column} FROM trees WHERE first = ?", (first,)).fetchone()
-                    if row is None:
-                        break
-                    forest = decode(row[0])
-                self._blobs[column, first] = forest
-                if len(self._blobs) > _MAX_CACHED_BLOBS:
-                    self._blobs.popitem(last=False)
-            done[here] = True
-            yield here, forest, rows
-        if not done.all():
-            raise TreeNotFound(f"the library has no tree {int(keys[~done][0])}")
-
-    def _iter_rows(self, keys: Integers, columns: str) -> Iterator[tuple[Integers, int, Any, Integers]]:
-        """Yield the rows of `trees` that have some of the keys: places in `keys`, first key, values, rows of these."""
         order = np.argsort(keys, kind="stable")
         ascending = keys[order]
         statement = (
-            f"SELECT {', '.join(filter(None, ['t.first, t.keys', columns]))} FROM trees t "
+            f"SELECT {', '.join(('t.first', 't.keys', *columns))} FROM trees t "
             f"WHERE t.first <= ? AND {INTACT_TREES} ORDER BY t.first DESC LIMIT 1"
         )
         at = 0
         while at < len(keys):
-            with self.translate_errors():
-                row = self.connection.execute(statement, (int(ascending[at]),)).fetchone()
-                members = join_keys([(row[0], row[1])]) if row else keys[:0]
+            row = self.connection.execute(statement, (int(ascending[at]),)).fetchone()
+            members = join_keys([(row[0], row[1])]) if row else keys[:0]
             end = int(np.searchsorted(ascending, members[-1], "right")) if len(members) else at
             if end <= at:
                 # The key lies between two rows: its equation has no tree, or was removed.
                 at += 1
                 continue
-            wanted = ascending[at:end]
-            rows = np.searchsorted(members, wanted)
-            known = members[rows] == wanted
+            rows = np.searchsorted(members, ascending[at:end])
+            known = members[rows] == ascending[at:end]
             if known.any():
-                yield order[at:end][known], int(row[0]), tuple(row)[1:], rows[known]
+                yield order[at:end][known], rows[known], tuple(row)[2:]
             at = end
 
     @contextmanager
@@ -321,9 +304,19 @@ class LibraryFiles:
             yield writer
 
 
-def _restore_order(forest: Trees, places: Integers, count: int) -> Trees:
-    """Return trees in the order of their places."""
-    return forest if np.array_equal(places, np.arange(count)) else forest.select(np.argsort(places))
+def _restore_order(forest: Trees, keys: Integers, places: list[Integers]) -> Trees:
+    """Return the trees of keys, given with their places among the keys, in order; raises `TreeNotFound`."""
+    found = np.concatenate([keys[:0], *places])
+    order = np.argsort(found, kind="stable")
+    _require_all(keys, found[order])
+    return forest if np.array_equal(order, np.arange(len(keys))) else forest.select(order)
+
+
+def _require_all(keys: Integers, found: Integers) -> None:
+    """Raise `TreeNotFound` unless the trees of all keys were found, at these places."""
+    if len(found) < len(keys):
+        missing = np.delete(keys, found)
+        raise TreeNotFound(f"the library has no tree {missing[0]}")
 
 
 def join_keys(rows: Iterable[tuple[int, bytes]]) -> Integers:
