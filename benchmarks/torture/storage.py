@@ -88,7 +88,7 @@ def _change(library: Library, name: str, papers: Path) -> None:
         library.upgrade()
     elif name == "remove":
         library.remove(str(papers / "p0.tex"))
-    update_index(library, load_encoder(), settings=IndexSettings(max_segments=1, step_trees=4))
+    update_index(library, load_encoder(), settings=IndexSettings(max_small_parts=1, step_trees=4))
 
 
 # states of a folder: another one, and what was done to it

@@ -130,10 +130,10 @@ class Library(LibraryFiles):
         Equations without a vector are embedded first. Raises what `eqkin.index.dataset.export_dataset` does.
         """
         from eqkin.index.dataset import export_dataset
-        from eqkin.index.reader import VectorIndex
+        from eqkin.index.index import Index
 
         digest = self.open_engine().encoder.digest
-        return export_dataset(self, VectorIndex.open(self, digest), Path(folder), digest, progress)
+        return export_dataset(self, Index.open(self, digest), Path(folder), digest, progress)
 
     def open_engine(self) -> SearchEngine:
         """Return the search engine of this library; equations added since the last time are embedded first.

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from eqkin import Library
 from eqkin.cli import app
+from eqkin.index.index import Index
 from eqkin.index.manifest import load_encoder
-from eqkin.index.reader import VectorIndex
 from eqkin.storage.files import WriterLock
 
 runner = CliRunner()
@@ -69,7 +69,7 @@ def test_index_with_torch_stores_the_vectors_of_numpy(unindexed_library: Path, t
     for options in ((), ("--device", "cpu")):
         assert _eqkin("index", "-l", library, "--rebuild", "-j", 1, *options)["embedded"] > 150
         with Library.open(library) as opened:
-            index = VectorIndex.open(opened, load_encoder(library).digest)
+            index = Index.open(opened, load_encoder(library).digest)
             vectors.append(index.get_vectors(index.trees))
     assert np.abs(vectors[0] - vectors[1]).max() < 5e-3  # both are rounded to 8 bits
 

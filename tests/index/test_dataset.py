@@ -8,7 +8,7 @@ import pytest
 
 from eqkin import BadInput, Encoder, Library
 from eqkin.index import dataset
-from eqkin.index.reader import VectorIndex
+from eqkin.index.index import Index
 from tests.cli.running import eqkin
 
 pyarrow = pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install 'eqkin[dataset]'")
@@ -33,8 +33,8 @@ def test_dataset_holds_equations_context_trees_and_vectors(exported: Path, atlas
     rows = table.to_pylist()
     with Library.open(atlas_library) as library:
         wanted = list(library.iter_equations())
-        index = VectorIndex.open(library, encoder.digest)
-        np.testing.assert_array_equal([row["vector"] for row in rows], index.get_vectors(index.trees))
+        index = Index.open(library, encoder.digest)
+        np.testing.assert_array_equal([row["vector"] for row in rows], index.get_vectors(index.keys))
     assert [{key: row[key] for key in one} for row, one in zip(rows, wanted, strict=True)] == wanted
     for row in rows[::100]:
         assert len(row["tree_tags"]) == len(row["tree_texts"]) == len(row["tree_children"])

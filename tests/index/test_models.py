@@ -27,7 +27,7 @@ def test_library_keeps_the_model_it_was_indexed_with(library: Library) -> None:
         assert engine.encoder.digest == paper.digest
         assert engine.search("a + b", k=3).hits
     assert library.search("a + b", k=3).hits
-    assert update_index(library, load_encoder(library.folder)).embedded == 0
+    assert update_index(library, load_encoder(library.folder)).indexed == 0
 
 
 def test_bundled_model_is_not_stored_and_replaces_another(library: Library) -> None:
@@ -67,7 +67,7 @@ def test_damaged_model_is_reported_and_can_be_replaced(library: Library, lost: b
     with pytest.raises(CorruptData, match="model-"):
         load_encoder(library.folder)
     assert any("eqkin index --model" in problem for problem in verify(library.folder).problems)
-    assert update_index(library, Encoder.load("paper")).embedded == 0
+    assert update_index(library, Encoder.load("paper")).indexed == 0
     assert load_encoder(library.folder).digest == Encoder.load("paper").digest
     assert not verify(library.folder).problems
 

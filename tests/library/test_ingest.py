@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.executor import LocalExecutor
-from eqkin.index.embedding import EmbedFunction, TreeTask
+from eqkin.formulas.engine import parse_operators
+from eqkin.index.features import FeatureExtractor, TreeTask
 from eqkin.library.ingest import PaperTask, parse_task
 from eqkin.library.parsing import parse_paper
 from eqkin.limits import LIMITS
@@ -29,12 +31,12 @@ def test_worker_with_another_parser_is_refused(tmp_path: Path) -> None:
 def test_embedding_is_sent_as_its_model_and_made_ready_once() -> None:
     encoder = Encoder.load()
     forest = encoder.parse_formulas(["a=b", "x^2"])
-    sent = pickle.dumps(EmbedFunction(encoder))
+    task = TreeTask(np.array([3, 7]), forest, parse_operators(forest))
+    sent = pickle.dumps(FeatureExtractor(encoder))
     first, second = pickle.loads(sent), pickle.loads(sent)
     assert first is second
-    numbers, vectors = first(TreeTask([3, 7], forest))
-    _, expected = EmbedFunction(encoder)(TreeTask([3, 7], forest))
-    assert (numbers, vectors.tolist()) == ([3, 7], expected.tolist())
+    found, expected = first(task), FeatureExtractor(encoder)(task)
+    assert (found.keys.tolist(), found.vectors.tolist()) == ([3, 7], expected.vectors.tolist())
 
 
 class _RemoteExecutor(LocalExecutor):

@@ -172,7 +172,7 @@ def test_index_without_terms_is_searched_by_vectors_and_completed_by_an_update(c
         with old.backend.snapshot() as snapshot:
             assert snapshot.view.index.terms is None
     with Library.open(copy) as library:
-        assert update_index(library, encoder).structured == 1_410
+        assert update_index(library, encoder).indexed == 1_410
     with SearchEngine(copy, encoder) as new:
         assert _labels(new.search(PART, k=20)) == _labels(engine.search(PART, k=20))
 
@@ -189,7 +189,7 @@ def test_search_ignores_equations_removed_since_indexing(tmp_path, encoder):
             for _ in range(2):  # before and after the index is updated
                 for results in (engine.search("c = d^2"), engine.search("c", text="B", explain=True)):
                     assert [hit.equation.latex.strip() for hit in results.hits] == ["a = b"]
-                assert update_index(library, encoder).embedded == 0
+                assert update_index(library, encoder).indexed == 0
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 DEVICE_THREADS = 4  # prepare trees for a GPU, which embeds faster than one core can read them
 _STAGE_NAMES = {
-    "embedding": "embedding",
-    "structure": "indexing structure",
+    "formulas": "indexing formulas",
     "words": "indexing text",
 }
 
@@ -252,7 +251,7 @@ def index(
         if reread:
             typer.echo(f"{count_noun(reread, 'paper')} read again")
         typer.echo(describe_update(report))
-        typer.echo(f"on disk: {describe_sizes(sizes, report.vectors)}")
+        typer.echo(f"on disk: {describe_sizes(sizes, report.equations)}")
 
     emit(asdict(report) | {"bytes": sizes}, as_json, render)
 
@@ -307,12 +306,9 @@ def update_with_progress(
 
 def describe_update(report: UpdateReport) -> str:
     """Describe an update in one line."""
-    parts = [f"{report.vectors:,} equations can be searched"]
-    if report.embedded:
-        parts.append(f"{report.embedded:,} embedded now, {report.embedded / max(report.seconds, 1e-9):,.0f}/s")
-    if report.structured:
-        rate = report.structured / max(report.structure_seconds, 1e-9)
-        parts.append(f"structure of {report.structured:,} indexed, {rate:,.0f}/s")
+    parts = [f"{report.equations:,} equations can be searched"]
+    if report.indexed:
+        parts.append(f"{report.indexed:,} indexed now, {report.indexed / max(report.seconds, 1e-9):,.0f}/s")
     if report.papers:
         parts.append(f"text of {report.papers:,} paper{'s' if report.papers != 1 else ''} indexed")
     return "; ".join(parts)
@@ -327,18 +323,17 @@ def get_index_sizes(library: Path) -> dict[str, int]:
         manifest = IndexManifest.load(folder)
     except CorruptData:
         return {}
-    return manifest.compute_sizes(folder) if manifest else {}
+    return manifest.compute_sizes() if manifest else {}
 
 
 def get_unparsed_count(library: Path) -> int:
     """Count the indexed equations that could not be parsed completely; 0 if there is no index or it is damaged."""
     from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
-    from eqkin.index.term_segments import count_unparsed
 
     folder = library.expanduser() / INDEX_FOLDER
     try:
         manifest = IndexManifest.load(folder)
-        return count_unparsed(folder, manifest.terms or ()) if manifest else 0
+        return manifest.unparsed if manifest else 0
     except CorruptData:
         return 0
 

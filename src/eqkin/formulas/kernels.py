@@ -1,10 +1,10 @@
-"""Loops over the nodes of trees, compiled by numba: decoding and normalising them, and hashing their terms.
+"""Loops over the nodes of trees, compiled by numba: where nodes are, and hashes of their terms.
 
 The functions with a signature are called from Python. They are compiled when the module is first imported, and loaded
 from numba's cache after that; so it is imported where it is needed. Compiled code does not check indices. Each function
 checks what it is given, and says so if it is wrong.
 
-Terms are described in `eqkin.formulas.terms`, the bytes of stored trees in `eqkin.formulas.stored_operators`.
+Terms are described in `eqkin.formulas.terms`.
 """
 
 from __future__ import annotations
@@ -15,16 +15,10 @@ from numba import bool_, float32, int64, types, uint8, uint16, uint32, uint64
 from eqkin.compiler import njit
 from eqkin.formulas.hashing import GOLDEN, MULTIPLIERS
 from eqkin.formulas.kinds import FAMILY_BITS, LabelKinds
-from eqkin.storage.bits import PREFIX_BITS, WINDOW, load_bits, write_bits
 
 _PATH, _TREE = 0, 1  # families of terms, see `terms.TERM_FAMILIES`
 _MAX_PATH = 4  # ancestors of a leaf in its longest path
 _MAX_POSITION = 3  # later operands share a slot
-FIRST_LABELS = 64  # that have a symbol of their own; others share one with those of the same four leading bits
-LEADING_BITS = 4  # of the number of a label, which its symbol says
-LABEL_SYMBOLS = FIRST_LABELS + (1 << LEADING_BITS - 1) * 18  # enough for 2^24 labels
-KNOWN_PARENTS = 16  # labels of parents that are told apart when the label of an operand is coded
-LABEL_CONTEXTS = 1 + 2 * (KNOWN_PARENTS + 1)
 _CODE_BUCKETS, _BUCKET_SHIFT = 256, np.uint32(24)  # of the terms of a query
 _NAMED, _ANONYMOUS, _BITS = 1, 2, 3  # columns of a table of labels
 
@@ -43,87 +37,6 @@ _NUMBERS, _BYTES, _CODES, _HASHES, _FLAGS, _FLOATS = (
 )
 _PREFIXES = types.Array(uint16, 1, "C", readonly=True)
 _TABLE = types.Array(uint64, 2, "C", readonly=True)
-
-
-@njit(
-    types.Tuple((int64[::1], int64[::1]))(_BYTES, _NUMBERS, _BYTES, _NUMBERS, _NUMBERS, _NUMBERS, _FLAGS, _PREFIXES),
-    cache=True,
-    nogil=True,
-)
-def decode_trees(label_data, label_starts, shape, shape_starts, rows, offsets, is_leaf, prefixes):
-    """Return label and depth of all nodes of stored trees; two empty arrays if a tree is damaged.
-
-    Args:
-        label_data: Labels of all trees, and `WINDOW` bytes more.
-        label_starts: Where those of each tree begin, and where the last end.
-        shape: Shapes of all trees.
-        shape_starts: Where each begins, and where the last ends.
-        rows: Numbers of the trees to decode.
-        offsets: The first node of each of them, and the end of the last.
-        is_leaf: Which labels are those of leaves.
-        prefixes: (LABEL_CONTEXTS * 2^PREFIX_BITS,) 16 * symbol + length of the prefix code.
-    """
-    label, depth, nothing = np.empty(offsets[-1], np.int64), np.empty(offsets[-1], np.int64), np.empty(0, np.int64)
-    above = np.empty(np.diff(offsets).max() + 1 if len(offsets) > 1 else 0, np.int64)  # operators that are open
-    if label_starts[-1] + WINDOW > len(label_data) or shape_starts[-1] > len(shape):
-        return nothing, nothing
-    for tree in range(len(rows)):
-        row = rows[tree]
-        if not 0 <= row < min(len(label_starts), len(shape_starts)) - 1:
-            return nothing, nothing
-        at, end, bit = 8 * label_starts[row], 8 * label_starts[row + 1], 8 * shape_starts[row]
-        last_bit, level, is_first = bit + offsets[tree + 1] - offsets[tree], 0, False
-        if last_bit > 8 * shape_starts[row + 1]:
-            return nothing, nothing
-        for node in range(offsets[tree], offsets[tree + 1]):
-            if at >= end or (level <= 0) != (node == offsets[tree]):
-                return nothing, nothing
-            word, context = load_bits(label_data, at), 0  # the context of a root
-            if level:
-                context = 1 + 2 * min(above[level - 1], KNOWN_PARENTS) + is_first
-            known = prefixes[np.uint64(context << PREFIX_BITS) | word & np.uint64((1 << PREFIX_BITS) - 1)]
-            number, length = np.int64(known >> 4), np.int64(known & 15)
-            if number >= FIRST_LABELS:
-                number -= FIRST_LABELS
-                bits = (number >> LEADING_BITS - 1) + 3  # that follow
-                rest = np.int64(word >> np.uint64(length)) & (1 << bits) - 1
-                number = (1 << LEADING_BITS - 1 | number & (1 << LEADING_BITS - 1) - 1) << bits | rest
-                length += bits
-            at += length
-            if number >= len(is_leaf):
-                return nothing, nothing
-            label[node], depth[node] = number, level
-            is_first = not is_leaf[number]
-            if is_first:
-                above[level] = number
-                level += 1
-                continue
-            while bit < last_bit and shape[bit >> 3] >> (bit & 7) & 1:
-                bit += 1
-                level -= 1
-            bit += 1
-        if at > end or at + 7 < end or bit != last_bit or level != 0:
-            return nothing, nothing
-    return label, depth
-
-
-@njit(int64[::1](_NUMBERS, _NUMBERS, _NUMBERS, uint8[::1]), cache=True, nogil=True)
-def write_trees(values, widths, offsets, data):
-    """Write a number of so many bits for each node; return where those of each tree begin, and where the last end.
-
-    Args:
-        values: The numbers.
-        widths: Their numbers of bits.
-        offsets: The first node of each tree, and the end of the last.
-        data: Zeros, enough; a tree begins with a byte.
-    """
-    starts, at = np.zeros(len(offsets), np.int64), 0
-    for tree in range(len(offsets) - 1):
-        for node in range(offsets[tree], offsets[tree + 1]):
-            at = write_bits(data, at, values[node], widths[node])
-        at = at + 7 & ~7
-        starts[tree + 1] = at >> 3
-    return starts
 
 
 @njit(int64[::1](_NUMBERS, _NUMBERS, _NUMBERS, int64), cache=True, nogil=True)

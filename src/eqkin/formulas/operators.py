@@ -8,7 +8,7 @@ the relations in its chains, lists and rows: `a = b = c` says `a = b`, `b = c`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,29 +18,13 @@ import numpy.typing as npt
 
 from eqkin.errors import CorruptData
 from eqkin.formulas.hashing import Codes
-from eqkin.formulas.labels import LABEL_COLUMNS, describe_labels
+from eqkin.formulas.labels import describe_labels
 from eqkin.formulas.packing import hash_columns, pack_columns, unpack_columns
 
 Integers = npt.NDArray[np.int64]
 # canonical: notation unified; renamed: its variables without names; weak: terms moved, scaled, solved for a variable
 FORM_KINDS = ("canonical", "renamed", "weak", "weak renamed")
 SAME_FORM_KINDS = FORM_KINDS[:3]  # in which two statements are the same, up to names and notation
-
-
-class StoredLabels(list[str]):
-    """Labels whose properties are computed once."""
-
-    def __init__(self, names: Iterable[str]) -> None:
-        super().__init__(names)
-        self._known = np.zeros(len(self), bool)
-        self._properties = np.zeros((len(self), LABEL_COLUMNS), np.uint64)
-
-    def describe(self, label: Integers) -> Codes:
-        """Return what `describe_labels` says of all labels; only the rows of the given numbers are meant to be used."""
-        if missing := list(set(label[~self._known[label]].tolist())):
-            self._properties[missing] = describe_labels(self[at] for at in missing)
-            self._known[missing] = True
-        return self._properties
 
 
 @dataclass(frozen=True)
@@ -66,8 +50,6 @@ class OperatorForest:
     @cached_property
     def properties(self) -> Codes:
         """What `describe_labels` says of the labels that occur: (labels, LABEL_COLUMNS)."""
-        if isinstance(self.labels, StoredLabels):
-            return self.labels.describe(self.label)
         return describe_labels(self.labels)
 
     @property

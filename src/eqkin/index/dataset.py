@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from eqkin.errors import BadInput, StorageFailed
-from eqkin.index.reader import VectorIndex
+from eqkin.index.index import Index
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_citations
 from eqkin.library.records import export_equations
@@ -31,7 +31,7 @@ _TEXT_COLUMNS = ("section", "before", "after", "latex", "label", "printed", "env
 
 
 def export_dataset(
-    library: LibraryFiles, index: VectorIndex, folder: Path, digest: str, progress: Callable[[int], None] | None = None
+    library: LibraryFiles, index: Index, folder: Path, digest: str, progress: Callable[[int], None] | None = None
 ) -> dict[str, int]:
     """Write a library to a folder as Parquet with a card.
 
@@ -111,9 +111,7 @@ def _make_schema(pyarrow: Any, dimensions: int) -> Any:
     return pyarrow.schema([*columns, ("vector", pyarrow.list_(pyarrow.float32(), dimensions))])
 
 
-def _make_table(
-    pyarrow: Any, schema: Any, library: LibraryFiles, index: VectorIndex, rows: list[dict[str, Any]]
-) -> Any:
+def _make_table(pyarrow: Any, schema: Any, library: LibraryFiles, index: Index, rows: list[dict[str, Any]]) -> Any:
     numbers = np.array([row["tree"] for row in rows], np.int64)
     forest = library.get_trees(numbers)
     columns: dict[str, Any] = {

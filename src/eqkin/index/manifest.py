@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eqkin.errors import BadInput, CorruptData, EqkinError
+from eqkin.index.features import TERM_SCHEME
 from eqkin.library.database import INDEX_FOLDER as INDEX_FOLDER
 from eqkin.library.database import LOCK_NAME
 from eqkin.storage.files import (
@@ -23,50 +24,36 @@ from eqkin.storage.files import (
     load_checked_json,
     write_file,
 )
-from eqkin.storage.segments import HASH_CACHE_NAME, MAX_DEAD_FRACTION, MAX_SEGMENTS, SegmentEntry
 
 if TYPE_CHECKING:
     from eqkin.encoder.encoder import Encoder
 
 INDEX_FORMAT = "eqkin-index"
-INDEX_VERSION = 2  # 1, of eqkin 0.1, had vectors with 16 bits per number; only its text is still used
+INDEX_VERSION = 1
 INDEX_MANIFEST_NAME = "index.json"
 REBUILD_HINT = "run `eqkin index --rebuild`"
-# see `find_unknown_files`
-OWN_INDEX_FILES = re.compile(r"(vectors|terms)-[0-9a-f]{16}\.safetensors|(index|checked)\.json")
-# what tantivy leaves in a folder of words, of which readers make the first
+# What tantivy leaves in a folder of words, of which readers make the first.
 LOCK_FILES = frozenset({".tantivy-meta.lock", ".tantivy-writer.lock"})
-_WORDS_FOLDER = re.compile(r"words-[0-9a-f]{16}")
+# See `find_unknown_files`.
+_OWN_FILES = re.compile(r"part-[0-9a-f]{16}\.safetensors|index\.json")
+_OWN_FOLDERS = re.compile(r"(model|words)-[0-9a-f]{16}")
 _OWN_WORDS_FILES = re.compile(
     r"[0-9a-f]{32}\.([a-z]+|[0-9]+\.del)|meta\.json|\.managed\.json|\.tantivy-(meta|writer)\.lock|\.tmp\w{6}"
 )
-_MODEL_FOLDER = re.compile(r"model-[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
 class IndexSettings:
     """Sizes at which an index changes its way of working."""
 
-    max_flat_vectors: int = 20_000  # up to this many, a query is compared with every vector
-    max_compared_trees: int = 10_000  # allowed trees up to which a query is compared with each of them
-    compared_vectors: int = 6_000  # with which a query is compared otherwise: the nearest by their binary codes
-    step_trees: int = 4_096  # embedded, or counted, between two looks at the clock
-    max_segment_trees: int = 500_000  # in one file
-    max_segment_postings: int = 16_000_000  # in one file; sorting them takes about 400 MB
-    max_segment_seconds: float = 60.0  # of work that a killed update may lose
-    max_segments: int = MAX_SEGMENTS  # of vectors, and of terms
-    max_dead_fraction: float = MAX_DEAD_FRACTION  # of vectors, of terms and of text
+    step_trees: int = 4_096  # indexed between two looks at the clock
+    max_part_trees: int = 65_536  # in one file, at most `parts.MAX_ROWS`
+    max_seconds: float = 60.0  # of work that a killed update may lose
+    max_small_parts: int = 8  # less than half full
+    max_dead_fraction: float = 0.5  # of a part, above which it is written again
 
 
 SETTINGS = IndexSettings()
-
-
-@dataclass(frozen=True)
-class TermsEntry(SegmentEntry):
-    """A segment of postings: which trees have which terms."""
-
-    postings: int  # pairs of term and tree
-    scheme: int  # `term_segments.SEGMENT_SCHEME` when it was written
 
 
 @dataclass(frozen=True)
@@ -84,6 +71,15 @@ class FileEntry:
         return f"{path}: missing, or does not match its hash; {REBUILD_HINT}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class PartEntry(FileEntry):
+    """A file of `index.parts`."""
+
+    file: str
+    count: int  # equations
+    unparsed: int  # equations that could not be parsed completely
+
+
 @dataclass(frozen=True)
 class TextEntry:
     """The folder of the text index and the files in it."""
@@ -97,50 +93,44 @@ class TextEntry:
         return [problem for problem in problems if problem]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class IndexManifest:
     """Everything about an index except its content."""
 
     model: str  # digest of the model
     dimensions: int
     generation: int  # of the library when the last update began
-    files: tuple[SegmentEntry, ...] = ()  # of vectors
-    words: TextEntry | None = None
-    terms: tuple[TermsEntry, ...] | None = None  # None: written by an eqkin without terms
     network: str = ""  # folder of the model, if it is not the bundled one
-    format: str = INDEX_FORMAT
-    version: int = INDEX_VERSION
+    parts: tuple[PartEntry, ...] = ()
+    words: TextEntry | None = None
+    terms: int = TERM_SCHEME  # what terms are indexed
+    format: str = field(default=INDEX_FORMAT, init=False)
+    version: int = field(default=INDEX_VERSION, init=False)
 
     @property
     def count(self) -> int:
-        """The number of vectors in all files."""
-        return sum(entry.count for entry in self.files)
+        """The number of equations in all parts."""
+        return sum(entry.count for entry in self.parts)
 
     @property
-    def names(self) -> set[str]:
-        """The names that may be in the index's folder."""
-        names = {INDEX_MANIFEST_NAME, LOCK_NAME, HASH_CACHE_NAME, *self.hashes}
-        if self.network:
-            names.add(self.network)
-        if self.words:
-            names.add(self.words.folder)
-        return names
+    def unparsed(self) -> int:
+        """The number of equations that could not be parsed completely."""
+        return sum(entry.unparsed for entry in self.parts)
 
     @property
-    def hashes(self) -> dict[str, str]:
-        """The hash of each file of vectors and terms."""
-        return {entry.file: entry.sha256 for entry in (*self.files, *(self.terms or ()))}
+    def has_current_terms(self) -> bool:
+        """True if the terms are those that this eqkin searches for."""
+        return self.terms == TERM_SCHEME
 
     def list_files(self) -> list[str]:
         """List all files of the index, except those of its own model, relative to the index's folder."""
         words = [f"{self.words.folder}/{name}" for name in self.words.files] if self.words else []
-        return [INDEX_MANIFEST_NAME, *self.hashes, *words]
+        return [INDEX_MANIFEST_NAME, *(entry.file for entry in self.parts), *words]
 
-    def compute_sizes(self, folder: Path) -> dict[str, int]:
-        """Return the bytes on disk of each part."""
+    def compute_sizes(self) -> dict[str, int]:
+        """Return the bytes on disk of what is indexed."""
         return {
-            "vectors": sum(entry.bytes for entry in self.files),
-            "structure": sum(entry.bytes for entry in self.terms or ()),
+            "formulas": sum(entry.bytes for entry in self.parts),
             "words": sum(entry.bytes for entry in self.words.files.values()) if self.words else 0,
         }
 
@@ -153,26 +143,16 @@ class IndexManifest:
         """Read from the index's folder, `None` if there is none; raises `CorruptData`."""
         path = folder / INDEX_MANIFEST_NAME
         try:
-            data = load_checked_json(path, "index", INDEX_FORMAT, INDEX_VERSION, REBUILD_HINT, older=(1,))
-            if data["version"] == 1:
-                data |= {"files": [], "terms": None}
-                data.pop("nearest", None)
-            terms = data.get("terms")
-            entries: dict[str, Any] = {
-                "files": tuple(SegmentEntry(**entry) for entry in data["files"]),
-                "words": _parse_words(data["words"]) if data["words"] else None,
-                "terms": None if terms is None else tuple(TermsEntry(**entry) for entry in terms),
-            }
-            return cls(**data | entries)
+            data = load_checked_json(path, "index", INDEX_FORMAT, INDEX_VERSION, REBUILD_HINT)
+            del data["format"], data["version"]
+            words = data.pop("words")
+            if words is not None:
+                words = TextEntry(words["folder"], {name: FileEntry(**file) for name, file in words["files"].items()})
+            return cls(parts=tuple(PartEntry(**entry) for entry in data.pop("parts")), words=words, **data)
         except FileNotFoundError:
             return None
         except (KeyError, TypeError, AttributeError) as error:
             raise CorruptData(f"{path}: damaged ({error}); {REBUILD_HINT}") from error
-
-
-def _parse_words(data: dict[str, Any]) -> TextEntry:
-    files = {name: FileEntry(**entry) for name, entry in data["files"].items()}
-    return TextEntry(data["folder"], files)
 
 
 def load_encoder(library: Path) -> Encoder:
@@ -209,46 +189,48 @@ def save_model(folder: Path, encoder: object) -> str:
     return name
 
 
-def delete_old_models(folder: Path, name: str) -> None:
-    """Delete all models of an index's folder but one, and what a killed process left of that one."""
-    from eqkin.encoder.model import MODEL_FILES, OWN_MODEL_FILES
-
+def delete_unused(folder: Path, manifest: IndexManifest) -> None:
+    """Delete what eqkin left over in an index's folder; files of others stay."""
+    delete_unused_files(folder, _list_names(manifest), _OWN_FILES)
     for path in folder.iterdir():
-        if _MODEL_FOLDER.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            delete_unused_files(path, MODEL_FILES if path.name == name else (), OWN_MODEL_FILES)
-            if path.name != name:
+        if _OWN_FOLDERS.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
+            delete_unused_files(path, *_describe_folder(path.name, manifest))
+            if path.name not in _list_names(manifest):
                 with suppress(OSError):  # it has files of others
                     path.rmdir()
 
 
-def delete_old_words(folder: Path, name: str) -> None:
-    """Delete all folders of words but one; files in them that are not eqkin's stay."""
-    for path in folder.iterdir():
-        if path.name != name and _WORDS_FOLDER.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            delete_unused_files(path, (), _OWN_WORDS_FILES)
-            with suppress(OSError):
-                path.rmdir()
-
-
 def find_unknown_index_files(folder: Path, manifest: IndexManifest | None) -> tuple[list[str], list[str]]:
     """Return what an index's manifest does not name of its folder: what eqkin left over, and files of others."""
-    from eqkin.encoder.model import MODEL_FILES, OWN_MODEL_FILES
-
-    known = (manifest or IndexManifest("", 0, 0)).names
-    leftover, foreign = find_unknown_files(folder, known, OWN_INDEX_FILES)
-    for name in [manifest.network] if manifest and manifest.network else []:
+    known = manifest or IndexManifest(model="", dimensions=0, generation=0)
+    leftover, foreign = find_unknown_files(folder, _list_names(known), _OWN_FILES)
+    for name in [name for name in (known.network, known.words.folder if known.words else "") if name]:
         if (folder / name).is_dir():
-            temporary, others = find_unknown_files(folder / name, MODEL_FILES, OWN_MODEL_FILES)
+            temporary, others = find_unknown_files(folder / name, *_describe_folder(name, known))
             leftover += [f"{name}/{file}" for file in temporary]
             foreign += [f"{name}/{file}" for file in others]
-    if manifest and manifest.words and (folder / manifest.words.folder).is_dir():
-        words = folder / manifest.words.folder
-        temporary, others = find_unknown_files(words, LOCK_FILES | manifest.words.files.keys(), _OWN_WORDS_FILES)
-        leftover += [f"{words.name}/{file}" for file in temporary]
-        foreign += [f"{words.name}/{file}" for file in others]
-    own = [name for name in foreign if _MODEL_FOLDER.fullmatch(name) or _WORDS_FOLDER.fullmatch(name)]
-    old = [name for name in own if not (folder / name).is_symlink()]
+    old = [name for name in foreign if _OWN_FOLDERS.fullmatch(name) and not (folder / name).is_symlink()]
     return leftover + old, [name for name in foreign if name not in old]
+
+
+def _list_names(manifest: IndexManifest) -> set[str]:
+    """List what may be in the index's folder."""
+    names = {INDEX_MANIFEST_NAME, LOCK_NAME, *(entry.file for entry in manifest.parts)}
+    if manifest.network:
+        names.add(manifest.network)
+    if manifest.words:
+        names.add(manifest.words.folder)
+    return names
+
+
+def _describe_folder(name: str, manifest: IndexManifest) -> tuple[set[str], re.Pattern[str]]:
+    """Return the files that belong into a folder of the index, and what names files of eqkin have there."""
+    from eqkin.encoder.model import MODEL_FILES, OWN_MODEL_FILES
+
+    if name.startswith("model-"):
+        return set(MODEL_FILES) if name == manifest.network else set(), OWN_MODEL_FILES
+    known = {*manifest.words.files, *LOCK_FILES} if manifest.words and name == manifest.words.folder else set()
+    return known, _OWN_WORDS_FILES
 
 
 def find_model_problems(folder: Path, manifest: IndexManifest) -> list[str]:

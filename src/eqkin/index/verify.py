@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.errors import CorruptData, StorageFailed
+from eqkin.index.index import find_members
 from eqkin.index.manifest import (
     INDEX_FOLDER,
     INDEX_MANIFEST_NAME,
@@ -16,12 +17,9 @@ from eqkin.index.manifest import (
     find_model_problems,
     find_unknown_index_files,
 )
-from eqkin.index.term_segments import SEGMENT_SCHEME, read_trees
+from eqkin.index.parts import Part
 from eqkin.index.text import TextChanges
-from eqkin.index.vectors import VectorFiles, has_repeats
 from eqkin.library.files import LibraryFiles
-from eqkin.library.queries import list_tree_ids
-from eqkin.storage.segments import HASH_CACHE_NAME, SegmentSet, is_cache_damaged
 
 
 def verify_index(path: Path) -> tuple[list[str], list[str]]:
@@ -38,17 +36,15 @@ def verify_index(path: Path) -> tuple[list[str], list[str]]:
         return problems, notes
     try:
         with LibraryFiles.open(path) as library:
-            if is_cache_damaged(folder):
-                problems.append(f"{folder / HASH_CACHE_NAME}: damaged; `eqkin index` replaces it")
             manifest = IndexManifest.load(folder)
             if manifest is not None:
                 problems += find_model_problems(folder, manifest)
                 if manifest.generation > library.read_generation():
                     problems.append(f"{folder}: is of another library, or a later state of this one; {REBUILD_HINT}")
-                _check_segments(library, folder, manifest, problems, notes)
+                _check_parts(library, folder, manifest, problems, notes)
                 _check_text(library, folder, manifest, problems, notes)
             leftover, foreign = find_unknown_index_files(folder, manifest)
-            if manifest is None and any(name.startswith(("terms-", "words-")) for name in leftover):
+            if manifest is None and any(name.startswith(("part-", "words-")) for name in leftover):
                 problems.append(f"{folder / INDEX_MANIFEST_NAME}: missing; run `eqkin index`")
             elif leftover:
                 notes.append(f"{len(leftover)} unused files of an interrupted update; `eqkin index` deletes them")
@@ -60,37 +56,34 @@ def verify_index(path: Path) -> tuple[list[str], list[str]]:
     return problems, notes
 
 
-def _check_segments(
+def _check_parts(
     library: LibraryFiles, folder: Path, manifest: IndexManifest, problems: list[str], notes: list[str]
 ) -> None:
-    """Check the segments of vectors and of terms; every tree must have both once."""
-    live, terms = list_tree_ids(library), manifest.terms or ()
-    damaged = SegmentSet(folder, manifest.files, REBUILD_HINT).find_problems()
-    problems += damaged
-    if not damaged:
-        trees = VectorFiles(folder, manifest.files, manifest.dimensions).trees
-        if has_repeats(trees):
-            problems.append(f"{folder}: an equation has two vectors; {REBUILD_HINT}")
-        if missing := int(np.isin(live, trees, invert=True).sum()):
-            notes.append(f"{missing:,} equations have no vector yet; run `eqkin index`")
-    damaged = SegmentSet(folder, terms, REBUILD_HINT).find_problems()
-    problems += damaged
-    if not damaged:
-        trees = read_trees(folder, [entry for entry in terms if entry.scheme == SEGMENT_SCHEME])
-        if has_repeats(trees):
-            problems.append(f"{folder}: the terms of an equation are indexed twice; {REBUILD_HINT}")
-        if missing := int(np.isin(live, trees, invert=True).sum()):
-            notes.append(f"the terms of {missing:,} equations are not indexed yet; run `eqkin index`")
+    """Check all parts; every equation must be in one of them once."""
+    keys = [np.zeros(0, np.int64)]
+    for entry in manifest.parts:
+        try:
+            keys.append(Part.open(folder, entry).keys)
+        except CorruptData as error:
+            problems.append(str(error))
+    if len(keys) <= len(manifest.parts):
+        return
+    indexed = np.sort(np.concatenate(keys))
+    if (indexed[1:] == indexed[:-1]).any():
+        problems.append(f"{folder}: an equation is indexed twice; {REBUILD_HINT}")
+    missing = int(np.count_nonzero(~find_members(library.list_tree_keys(), indexed)))
+    if missing or not manifest.has_current_terms:
+        notes.append(f"{missing:,} equations are not indexed yet; run `eqkin index`")
 
 
 def _check_text(
     library: LibraryFiles, folder: Path, manifest: IndexManifest, problems: list[str], notes: list[str]
 ) -> None:
-    entry = manifest.words
-    if entry is None:
+    """Check the files of the text index, and that it has all papers."""
+    if manifest.words is None:
         notes.append("the text is not indexed yet; run `eqkin index`")
         return
-    damaged = entry.find_problems(folder)
+    damaged = manifest.words.find_problems(folder)
     problems += damaged
-    if not damaged and TextChanges(library, folder, entry):
+    if not damaged and TextChanges(library, folder, manifest.words):
         notes.append("the text of some papers is not indexed yet; run `eqkin index`")

@@ -53,16 +53,13 @@ class Snapshot(Protocol):
     def __len__(self) -> int:
         """Equations that can be found."""
 
-    def search_vectors(
-        self, vectors: Floats, k: int, filters: Filters = NO_FILTERS, *, rough: bool = False
-    ) -> tuple[Floats, Keys]:
+    def search_vectors(self, vectors: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
         """Find the equations nearest to each vector.
 
         Args:
             vectors: (q, d), of length 1.
             k: Hits per query.
             filters: Conditions on hits.
-            rough: Be faster, if that is possible, and miss some of the nearest.
 
         Returns:
             Cosines (q, k), best first, and keys (q, k); 0 and -1 where there are fewer hits than `k`.
@@ -71,7 +68,7 @@ class Snapshot(Protocol):
     def search_terms(self, codes: Codes, weights: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
         """Find the `k` equations with the largest weight of common terms; return these weights, best first, and keys.
 
-        Weights are normalised by the size of the equation (`eqkin.index.term_segments.normalise_length`).
+        Weights are normalised by the size of the equation (`eqkin.index.features.normalise_length`).
         Equations without a common term are not found; nothing is, if the collection has no terms.
         """
 

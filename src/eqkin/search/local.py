@@ -17,14 +17,12 @@ import numpy as np
 
 from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.formulas import Forest
-from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.formulas.operators import OperatorForest
 from eqkin.formulas.scripts import get_converter_identity
+from eqkin.index.index import Index, find_members
 from eqkin.index.manifest import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
-from eqkin.index.reader import VectorIndex
 from eqkin.index.text import TextIndex
-from eqkin.index.vectors import find_members
 from eqkin.library import records
 from eqkin.library.files import LibraryFiles, TreeNotFound
 from eqkin.library.queries import has_equations
@@ -52,7 +50,7 @@ _MAX_TEXT_EQUATIONS = 3_000  # in these sections
 class IndexView:
     """The index as it was opened last, and what is cached with it."""
 
-    index: VectorIndex | None  # None: the library has no equations
+    index: Index | None  # None: the library has no equations
     signature: tuple[int, ...]
     text: TextIndex | None = None
     allowed: OrderedDict[tuple[int, Filters], Keys] = field(default_factory=OrderedDict)
@@ -106,22 +104,13 @@ class LocalSnapshot:
     def __len__(self) -> int:
         return len(self.view.index) if self.view.index is not None else 0
 
-    def search_vectors(
-        self, vectors: Floats, k: int, filters: Filters = NO_FILTERS, *, rough: bool = False
-    ) -> tuple[Floats, Keys]:
+    def search_vectors(self, vectors: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
         """Find the equations nearest to each vector; see `Snapshot`."""
-        return self._index.search(vectors, k, self._get_allowed(filters), rough=rough)
+        return self._index.search_vectors(vectors, k, self._get_allowed(filters))
 
     def search_terms(self, codes: Codes, weights: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
         """Find the equations with the largest weight of common terms; see `Snapshot`."""
-        terms = self._index.terms
-        if terms is None:
-            return np.zeros(0, np.float32), np.zeros(0, np.int64)
-        sums, trees = terms.search(codes, weights, k, self._get_allowed(filters), by_length=True)
-        if terms.trees is self._index.trees:
-            return sums, trees
-        known = find_members(trees, self._index.trees)
-        return sums[known], trees[known]
+        return self._index.search_terms(codes, weights, k, self._get_allowed(filters))
 
     def search_text(self, text: str, filters: Filters = NO_FILTERS) -> dict[int, float]:
         """Find equations of the sections that match best; see `Snapshot`."""
@@ -130,7 +119,7 @@ class LocalSnapshot:
         with self.library.translate_errors():
             found = records.get_trees_in_sections(self.library, sections)
         trees = np.array(sorted(found), np.int64)
-        trees = trees[find_members(trees, self._index.trees)]
+        trees = trees[find_members(trees, self._index.keys)]
         best = sorted(trees.tolist(), key=lambda tree: (-sections[found[tree]], tree))[:_MAX_TEXT_EQUATIONS]
         return {tree: sections[found[tree]] for tree in best}
 
@@ -138,11 +127,10 @@ class LocalSnapshot:
         self, operators: OperatorForest, filters: Filters = NO_FILTERS, exclude: int = -1
     ) -> list[PaperCount] | None:
         """Count all equations of the same form by paper; see `Snapshot`."""
-        terms = self._index.terms
-        trees = terms.find_same_form(operators) if terms is not None else np.zeros(0, np.int64)
-        if terms is None or len(trees) > _MAX_SAME_FORM:
+        trees = self._index.find_same_form(operators)
+        if len(trees) > _MAX_SAME_FORM:
             return None
-        trees = trees[find_members(trees, self._index.trees) & (trees != exclude)]
+        trees = trees[trees != exclude]
         with self.library.translate_errors():
             return records.count_by_paper(self.library, trees.tolist(), filters)
 
@@ -163,7 +151,7 @@ class LocalSnapshot:
         if not len(self) or not self._has_text:
             return set()
         trees = np.array(sorted(self._text.find_named(name)), np.int64)
-        trees = trees[find_members(trees, self._index.trees)]
+        trees = trees[find_members(trees, self._index.keys)]
         allowed = self._get_allowed(filters)
         return set((trees if allowed is None else trees[find_members(trees, allowed)]).tolist())
 
@@ -201,12 +189,8 @@ class LocalSnapshot:
     def get_columns(self, keys: Keys) -> EquationColumns:
         """Return what tells equations apart; see `Snapshot`. The database is asked if it changed after the index."""
         index = self._index
-        if (
-            index.terms is not None
-            and index.generation == self._records.generation
-            and index.terms.find_known(keys).all()
-        ):
-            return index.terms.get_columns(keys)
+        if index.generation == self._records.generation and index.find_known(keys).all():
+            return index.get_columns(keys)
         with self.library.translate_errors():
             return read_columns(self.library, keys)
 
@@ -247,18 +231,19 @@ class LocalSnapshot:
         return nodes
 
     def get_operators(self, keys: Keys) -> OperatorForest:
-        """Return operator trees; those that are not indexed yet are parsed now. Raises `NoSuchEquation`."""
-        terms = self._index.terms
-        if terms is not None and terms.find_known(keys).all():
-            return terms.get_operators(keys)
-        return parse_operators(self.get_trees(keys))
+        """Return operator trees, those that are not indexed yet from the library; raises `NoSuchEquation`."""
+        if self._index.find_known(keys).all():
+            return self._index.get_operators(keys)
+        try:
+            return self.library.get_operators(keys)
+        except TreeNotFound as error:
+            raise NoSuchEquation(str(error)) from error
 
     def get_norms(self, keys: Keys, operators: OperatorForest) -> Floats:
         """Return the norms of equations; see `Snapshot`."""
-        terms = self._index.terms
-        if terms is None or not terms.find_known(keys).all():
+        if not self._index.find_known(keys).all():
             return extract_norms(operators)
-        return terms.get_norms(keys)
+        return self._index.get_norms(keys)
 
     def get_records(
         self, keys: Iterable[int], trees: Mapping[int, NodeColumns] | None = None
@@ -291,14 +276,14 @@ class LocalSnapshot:
         """List the equations of papers that have a vector, in order."""
         with self.library.translate_errors():
             trees = np.array(records.get_trees_of_papers(self.library, keys), np.int64)
-        return trees[find_members(trees, self._index.trees)] if len(self) else trees[:0]
+        return trees[find_members(trees, self._index.keys)] if len(self) else trees[:0]
 
     def sample_keys(self, limit: int) -> Keys:
         """Choose equations evenly spread over the library."""
         if not len(self):
             return np.zeros(0, np.int64)
         chosen = np.unique(np.linspace(0, len(self) - 1, min(limit, len(self))).round().astype(np.int64))
-        keys: Keys = self._index.trees[chosen]
+        keys: Keys = self._index.keys[chosen]
         return keys
 
     def count_facets(self) -> Facets:
@@ -315,7 +300,7 @@ class LocalSnapshot:
         return cached
 
     @property
-    def _index(self) -> VectorIndex:
+    def _index(self) -> Index:
         if self.view.index is None:
             raise BadInput("the library has no equations yet; fill it with `eqkin add`")
         return self.view.index
@@ -397,8 +382,7 @@ class LocalBackend:
         view = self._view
         if view is None or view.index is None:
             return view is not None
-        terms = view.index.terms
-        return not view.index.missing and terms is not None and not terms.missing
+        return not view.index.missing
 
     def get_view(self) -> IndexView:
         """Return the index as it is on disk; while a large changed one is opened by a thread, the old one is used."""
@@ -436,7 +420,8 @@ class LocalBackend:
             if theirs != mine and self._view is None:
                 message = "%s: its equations were read by %s %s, queries are by %s; run `eqkin index`"
                 _LOG.warning(message, self.folder, theirs.name, theirs.version, mine.version)
-            self._view = IndexView(_open_index(library, self.model), signature)
+            known = self._view.index if self._view is not None else None
+            self._view = IndexView(_open_index(library, self.model, known), signature)
 
     def _reopen(self, signature: tuple[int, ...]) -> None:
         """Open a changed index, unless another thread just did; if that fails, the old one stays in use."""
@@ -470,9 +455,9 @@ def _count_vectors(folder: Path) -> int:
     return state.count if state is not None else 0
 
 
-def _open_index(library: LibraryFiles, model: str) -> VectorIndex | None:
+def _open_index(library: LibraryFiles, model: str, known: Index | None) -> Index | None:
     try:
-        return VectorIndex.open(library, model)
+        return Index.open(library, model, known)
     except EqkinError:
         if has_equations(library):
             raise

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 _MAX_NEIGHBOURS = 100  # K, in a large library
 _EQUATIONS_PER_NEIGHBOUR = 20  # in a small library: K is one neighbour per this many equations
 _SCORED_PAIRS = 10  # of a paper
-_FEW_EQUATIONS = 16  # of a query; the neighbours of more are searched roughly
 _SHOWN_PAIRS = 5  # of them, as evidence
 LARGEST_GAINS = 2_000  # pairs by which papers are chosen
 CHOSEN_PAPERS = 50  # whose other pairs count as well
@@ -107,7 +106,7 @@ def find_related_papers(snapshot: Snapshot, query: QueryPaper, k: int) -> list[P
     own = snapshot.list_keys(query.keys)
     wanted = min(neighbours + len(own), 2 * neighbours + 100)
     # what one of many equations misses, others find
-    cosines, keys = snapshot.search_vectors(query.vectors, wanted, rough=len(query.vectors) > _FEW_EQUATIONS)
+    cosines, keys = snapshot.search_vectors(query.vectors, wanted)
     is_own = (keys < 0) | np.isin(keys, own)
     order = np.argsort(is_own, axis=1, kind="stable")[:, :neighbours]
     cosines = np.take_along_axis(cosines, order, axis=1)

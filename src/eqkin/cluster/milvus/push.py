@@ -31,7 +31,7 @@ from eqkin.cluster.milvus.collection import (
 )
 from eqkin.formulas.operators import OperatorForest
 from eqkin.formulas.terms import extract_terms
-from eqkin.index.term_segments import normalise_length
+from eqkin.index.features import normalise_length
 from eqkin.latex.prose import to_plain_text
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import list_contents

@@ -63,9 +63,7 @@ class MilvusSnapshot(Snapshot):
     def __len__(self) -> int:
         return int(self._state.get("equations", 0))
 
-    def search_vectors(
-        self, vectors: Floats, k: int, filters: Filters = NO_FILTERS, *, rough: bool = False
-    ) -> tuple[Floats, Keys]:
+    def search_vectors(self, vectors: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
         """Find the equations nearest to each vector; see `Snapshot`."""
         queries = np.asarray(vectors, np.float32)
         cosines = np.zeros((len(queries), k), np.float32)

@@ -1,0 +1,240 @@
+"""Parts of an index: immutable files of plain arrays, one row for each of at most 65,536 equations.
+
+    keys          (n,)      keys of the equations in the library, ascending
+    vectors       (n, d)    the equation's vector is `vectors * scales`, rounded to 8 bits per number
+    scales        (n,)
+    norms         (n, f)    sums of squared weights of its terms, by family (`formulas.idf.encode_norms`)
+    paper         (n,)      number of its paper; with `display` and `latex`, see `library.references`
+    display       (n,)      the last bits of the number of its display
+    latex         (n,)      a hash of its LaTeX
+    codes         (t,)      terms of all equations, ascending
+    starts        (t + 1,)  where the rows of each term begin in `rows`
+    rows          (p,)      rows that have the term, ascending
+    tree_starts   (n + 1,)  where the nodes of each operator tree begin
+    labels        (m,)      label of each node in depth-first order, an index into `label_starts`
+    depths        (m,)      number of its ancestors
+    label_starts  (l + 1,)  where each label begins in `label_bytes`
+    label_bytes   (b,)      all labels as UTF-8
+    unparsed      (n,)      presentation nodes without a meaning, which keep their structure
+    forms         (n, k)    hashes of the whole formula (`SAME_FORM_KINDS`)
+
+The file (`storage.arrays`) is mapped into memory, so that all processes share it. Its hash is compared when it is
+opened, which is why nothing else is checked.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import CorruptData
+from eqkin.formulas.operators import FORM_KINDS, SAME_FORM_KINDS, OperatorForest, accumulate, gather_rows
+from eqkin.index.features import Codes, Floats, Integers, TreeFeatures, normalise_length
+from eqkin.index.manifest import REBUILD_HINT, PartEntry
+from eqkin.library.references import EquationColumns
+from eqkin.storage.arrays import iter_array_file, view_arrays
+from eqkin.storage.files import write_stream
+
+MAX_ROWS = 1 << 16  # of one part, so that a row takes two bytes
+_MAX_CODE = 127  # of a number of a vector
+_MAX_UNPARSED = np.iinfo(np.uint16).max
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """The arrays of a part; see the module."""
+
+    keys: Integers
+    vectors: npt.NDArray[np.int8]
+    scales: Floats
+    norms: npt.NDArray[np.uint8]
+    paper: Array
+    display: Array
+    latex: Array
+    codes: Codes
+    starts: Array
+    rows: npt.NDArray[np.uint16]
+    tree_starts: Array
+    labels: Array
+    depths: Array
+    label_starts: Array
+    label_bytes: npt.NDArray[np.uint8]
+    unparsed: Array
+    forms: Codes
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @classmethod
+    def build(cls, features: Sequence[TreeFeatures], columns: EquationColumns) -> Part:
+        """Make a part of the features of equations, whose keys are ascending, and of their columns."""
+        vectors = np.concatenate([some.vectors for some in features])
+        scales = np.abs(vectors).max(axis=1, initial=0) / np.float32(_MAX_CODE)
+        rounded = np.rint(vectors / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8)
+        counts = np.concatenate([np.diff(some.term_starts) for some in features])
+        owners = np.repeat(np.arange(len(counts)), counts)
+        return cls(
+            keys=np.concatenate([some.keys for some in features]),
+            vectors=rounded,
+            scales=scales,
+            norms=np.concatenate([some.norms for some in features]),
+            paper=columns.paper.astype(np.uint32),
+            display=columns.display.astype(np.uint16),
+            latex=columns.latex.astype(np.uint32),
+            **_sort_terms(owners, np.concatenate([some.codes for some in features])),
+            **_pack_operators(OperatorForest.concatenate([some.operators for some in features])),
+        )
+
+    @classmethod
+    def merge(cls, parts: Sequence[Part], alive: Sequence[npt.NDArray[np.bool_]]) -> Part:
+        """Make one part of those equations of several parts that are alive."""
+        keys = np.concatenate([part.keys[kept] for part, kept in zip(parts, alive, strict=True)])
+        order = np.argsort(keys, kind="stable")
+        # The place of each equation in the new part.
+        places = np.argsort(order)
+
+        def join(name: str) -> Array:
+            arrays = [getattr(part, name)[kept] for part, kept in zip(parts, alive, strict=True)]
+            return np.concatenate(arrays)[order]
+
+        owners = []
+        codes = []
+        forests = []
+        before = 0
+        for part, kept in zip(parts, alive, strict=True):
+            row_places = np.full(len(part), -1)
+            row_places[kept] = places[before : before + int(kept.sum())]
+            before += int(kept.sum())
+            owner = row_places[part.rows]
+            owners.append(owner[owner >= 0])
+            codes.append(np.repeat(part.codes, np.diff(part.starts))[owner >= 0])
+            forests.append(part.read_operators(np.flatnonzero(kept)))
+        return cls(
+            keys=keys[order],
+            vectors=join("vectors"),
+            scales=join("scales"),
+            norms=join("norms"),
+            paper=join("paper"),
+            display=join("display"),
+            latex=join("latex"),
+            **_sort_terms(np.concatenate(owners), np.concatenate(codes)),
+            **_pack_operators(OperatorForest.concatenate(forests).select(order)),
+        )
+
+    def write(self, folder: Path) -> PartEntry:
+        """Write the part to a new file and return what the manifest says of it."""
+        digest = sha256()
+        pieces = list(iter_array_file({field.name: getattr(self, field.name) for field in fields(self)}, {}))
+        for piece in pieces:
+            digest.update(piece)
+        name = f"part-{digest.hexdigest()[:16]}.safetensors"
+        write_stream(folder / name, pieces)
+        return PartEntry(
+            file=name,
+            bytes=sum(map(len, pieces)),
+            sha256=digest.hexdigest(),
+            count=len(self),
+            unparsed=int(np.count_nonzero(self.unparsed)),
+        )
+
+    @classmethod
+    def open(cls, folder: Path, entry: PartEntry) -> Part:
+        """Map a part into memory and compare it with its hash; raises `CorruptData`."""
+        path = folder / entry.file
+        try:
+            with path.open("rb") as file:
+                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            if len(data) != entry.bytes or sha256(data).hexdigest() != entry.sha256:
+                raise CorruptData(f"{path}: does not match its hash; {REBUILD_HINT}")
+            part = cls(**view_arrays(data)[0])
+            if len(part) != entry.count:
+                raise ValueError("wrong number of rows")
+            return part
+        except OSError as error:
+            raise CorruptData(f"{path}: cannot be read ({error.strerror}); {REBUILD_HINT}") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptData(f"{path}: damaged ({error}); {REBUILD_HINT}") from error
+
+    @cached_property
+    def length_factors(self) -> Floats:
+        """By what the total weight of an equation's terms is multiplied: long formulas have more of any terms."""
+        return normalise_length(np.diff(self.tree_starts))
+
+    def find_lists(self, codes: Codes) -> tuple[Integers, Integers]:
+        """Return where the rows of each term begin and end in `rows`."""
+        at = np.searchsorted(self.codes, codes)
+        known = at < len(self.codes)
+        known[known] = self.codes[at[known]] == codes[known]
+        at = np.where(known, at, 0)
+        starts = np.where(known, self.starts[at], 0).astype(np.int64)
+        ends = np.where(known, self.starts[at + known], 0).astype(np.int64)
+        return starts, ends
+
+    def read_vectors(self, rows: Integers) -> Floats:
+        """Return the vectors of some rows."""
+        vectors: Floats = self.vectors[rows] * self.scales[rows, None]
+        return vectors
+
+    def read_operators(self, rows: Integers) -> OperatorForest:
+        """Return the operator trees of some rows, each with one statement of `SAME_FORM_KINDS` only."""
+        nodes, offsets = gather_rows(self.tree_starts, rows)
+        used, label = np.unique(self.labels[nodes], return_inverse=True)
+        starts = self.label_starts[used].tolist()
+        ends = self.label_starts[used.astype(np.int64) + 1].tolist()
+        names = [self.label_bytes[start:end].tobytes().decode() for start, end in zip(starts, ends, strict=True)]
+        forms = np.zeros((len(rows), len(FORM_KINDS)), np.uint32)
+        forms[:, : len(SAME_FORM_KINDS)] = self.forms[rows]
+        return OperatorForest(
+            labels=names,
+            label=label.astype(np.int64),
+            depth=self.depths[nodes].astype(np.int64),
+            offsets=offsets,
+            unparsed=self.unparsed[rows].astype(np.int64),
+            forms=forms,
+            form_offsets=np.arange(len(rows) + 1),
+        )
+
+
+def _sort_terms(owners: Integers, codes: Codes) -> dict[str, Array]:
+    """Return the arrays of terms, given the row and the code of each."""
+    pairs = codes.astype(np.uint64) << np.uint64(16) | owners.astype(np.uint64)
+    pairs.sort()
+    # Two terms of a row may have the same code.
+    pairs = pairs[np.diff(pairs, prepend=~pairs[:1]) != 0]
+    ordered = pairs >> np.uint64(16)
+    first = np.flatnonzero(np.diff(ordered, prepend=~ordered[:1]))
+    return {
+        "codes": ordered[first].astype(np.uint32),
+        "starts": np.append(first, len(pairs)).astype(np.uint32),
+        "rows": (pairs & np.uint64(MAX_ROWS - 1)).astype(np.uint16),
+    }
+
+
+def _pack_operators(forest: OperatorForest) -> dict[str, Array]:
+    """Return the arrays of operator trees."""
+    used, label = np.unique(forest.label, return_inverse=True)
+    names = [forest.labels[at].encode() for at in used.tolist()]
+    return {
+        "tree_starts": forest.offsets.astype(np.uint32),
+        "labels": _shrink(label),
+        "depths": _shrink(forest.depth),
+        "label_starts": accumulate(np.array([len(name) for name in names], np.int64)).astype(np.uint32),
+        "label_bytes": np.frombuffer(b"".join(names), np.uint8),
+        "unparsed": np.minimum(forest.unparsed, _MAX_UNPARSED).astype(np.uint16),
+        "forms": np.ascontiguousarray(forest.formula_forms[:, : len(SAME_FORM_KINDS)]),
+    }
+
+
+def _shrink(values: Integers) -> Array:
+    """Return the numbers, which are not negative, in as few bytes as the highest needs."""
+    return values.astype(np.min_scalar_type(int(values.max(initial=0))))
