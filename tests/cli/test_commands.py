@@ -132,16 +132,6 @@ def test_convert_writes_operator_trees_that_are_equal_for_equivalent_notations()
     assert [json.loads(line) for line in lines] == [["frac", "v:a", "v:b"]] * 2
 
 
-def test_convert_continues_after_a_bad_formula_and_reports_its_line() -> None:
-    result = runner.invoke(app, ["convert", "--to", "json"], input="a\n\\begin{nonsense}x\\end{nonsense}\nc\n")
-    assert result.exit_code == 1
-    first, second, third = (json.loads(line) for line in result.stdout.splitlines())
-    assert "mathml" in first
-    assert "nonsense" in second["error"]
-    assert "mathml" in third
-    assert result.stderr.startswith("line 2: ")
-
-
 def test_control_characters_of_file_names_are_not_printed(tmp_path: Path) -> None:
     name = "a\x1b]0;owned\x07\x9b31m.tex"
     (tmp_path / name).write_bytes(b"\x00\x01binary")
@@ -184,11 +174,6 @@ def test_environment_names_the_library(tmp_path: Path, monkeypatch: pytest.Monke
     assert eqkin("stats", "--json").json["library"] == str(tmp_path / "mine")
 
 
-def test_shell_completion_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("_EQKIN_COMPLETE", "source_bash")
-    assert "_EQKIN_COMPLETE" in eqkin().out
-
-
 def test_unwritable_output_is_one_line_and_closed_pipe_is_fine(tmp_path: Path, atlas_library: Path) -> None:
     library = atlas_library
     for command in ("export --out /no/such/folder/x.jsonl", f"export --out {tmp_path}", "export --forest /dev/null"):
@@ -219,26 +204,12 @@ def test_export_writes_citations_and_pairs_of_sides(tmp_path: Path) -> None:
     assert "<mi>a</mi>" in pair["left"] and "<mi>j</mi>" in pair["right"]
 
 
-def test_export_is_complete_or_absent(tmp_path: Path, atlas_library: Path) -> None:
-    library = str(atlas_library)
-    assert runner.invoke(app, ["export", "--library", library, "--out", str(tmp_path / "all.jsonl")]).exit_code == 0
-    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 1401
-    assert {path.name for path in tmp_path.iterdir()} == {"all.jsonl"}
-
-
 def test_removing_an_unknown_source_is_reported(tmp_path: Path, atlas_library: Path) -> None:
     library = shutil.copytree(atlas_library, tmp_path / "library")
     ended = eqkin("add", "--remove", "arxiv:1706.03762", "--library", library)
     assert ended.code == 3
     assert "has no paper of arxiv:1706.03762" in ended.err
     assert "28 papers removed" in eqkin("add", "--remove", "atlas:", "--library", library).out
-
-
-def test_convert_marks_repaired_formulas_and_reports_failures_as_written() -> None:
-    ended = eqkin("convert", "--to", "json", r"\frac{a}{b", r"\begin{nonsense}x}", "a" * 30)
-    mended, refused, plain = (json.loads(line) for line in ended.out.splitlines())
-    assert mended["repaired"] and not plain["repaired"]
-    assert "error" in refused
 
 
 def test_convert_prints_deep_trees() -> None:

@@ -46,21 +46,16 @@ def test_index_completes_add_without_index(tmp_path: Path) -> None:
     assert _eqkin("index", "-l", library)["embedded"] == 1
     shown = runner.invoke(app, ["index", "-l", str(library)])
     assert "1 equations can be searched" in shown.stdout
-    assert "bytes per equation: vectors" in shown.stdout
+    assert "bytes per equation" in shown.stdout
 
 
-def test_index_reports_counts_and_sizes(tmp_path: Path) -> None:
+def test_index_reports_sizes(tmp_path: Path) -> None:
     library = tmp_path / "library"
     _eqkin("add", _note(tmp_path, "one"), "-l", library, "--no-index")
     assert _eqkin("stats", "-l", library)["index"] == {}
-    done = _eqkin("index", "-l", library)
-    assert done["structured"] == 1
-    files = (library / "index").glob("*.*")
-    assert sum(done["bytes"].values()) == sum(path.stat().st_size for path in files if path.suffix != ".json")
-    assert done["bytes"]["structure"] > 0
-    assert _eqkin("stats", "-l", library)["index"] == done["bytes"]
-    shown = runner.invoke(app, ["stats", "-l", str(library)], env={"COLUMNS": "200"})
-    assert f"structure {done['bytes']['structure']}" in shown.stdout.replace(",", "")
+    sizes = _eqkin("index", "-l", library)["bytes"]
+    assert min(sizes.values()) > 0
+    assert _eqkin("stats", "-l", library)["index"] == sizes
 
 
 def test_index_with_torch_stores_the_vectors_of_numpy(unindexed_library: Path, tmp_path: Path) -> None:

@@ -2,13 +2,11 @@
 
 import json
 import socket
-import threading
 
 import httpx
 import pytest
 
 from eqkin.api import Library, verify
-from eqkin.library.records import Facets
 from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
 from tests.web.conftest import HOSTILE, Running, make_client
@@ -25,31 +23,6 @@ def refused(answer: httpx.Response, status: int) -> dict:
     return body
 
 
-def test_search_gives_ranked_equations_with_their_papers(client):
-    found = client.get("/api/search", params={"q": BAYES, "k": 5}).json()
-    assert len(found["hits"]) == 5
-    scores = [hit["score"] for hit in found["hits"] if hit["relation"] not in ("same", "rewritten")]
-    assert scores == sorted(scores, reverse=True)
-    assert any(hit["equation"]["id"].startswith("atlas:probability#") for hit in found["hits"])
-    assert found["hits"][0]["pairings"] == []
-
-
-def test_search_explains_on_request(client):
-    found = client.get("/api/search", params={"q": BAYES, "k": 1, "explain": 1}).json()
-    assert found["hits"][0]["pairings"]
-    assert 'class="kin' in found["hits"][0]["marked"]
-
-
-def test_query_with_wildcards_finds_formulas_of_its_form(client):
-    found = client.get("/api/search", params={"q": r"?e = \frac12 ?m ?v^2", "k": 9, "explain": 1}).json()
-    form = [hit for hit in found["hits"] if hit["score"] >= 2 / 3]
-    assert {"record:dated-1999", "record:dated-2007", "record:dated-2019"} <= {
-        hit["equation"]["paper"]["key"] for hit in form
-    }
-    assert found["hits"][: len(form)] == form
-    assert all([name for name, _ in hit["bindings"]] == ["?e", "?m", "?v"] for hit in form)
-
-
 def test_match_of_a_wildcard_is_escaped(client):
     query = {"q": r"\Xi_{evil} = ?b", "k": 5}
     hit = client.get("/api/search", params=query | {"explain": 1}).json()["hits"][0]
@@ -57,12 +30,6 @@ def test_match_of_a_wildcard_is_escaped(client):
     assert "script" in dict(hit["bindings"])["?b"] and "<script" not in dict(hit["bindings"])["?b"]
     page = client.get("/search", params=query).text
     assert "<i>?b</i>" in page and "<script>alert" not in page
-
-
-def test_hits_list_renamed_letters(client):
-    found = client.get("/api/search", params={"q": BAYES, "k": 3, "explain": 1}).json()
-    (bayes,) = (hit for hit in found["hits"] if hit["equation"]["label"] == "bayes")
-    assert dict(bayes["renaming"]) == {"s": "A", "d": "B"}
 
 
 def test_filters_narrow_by_field_year_author_and_paper(client):
@@ -78,13 +45,6 @@ def test_filters_narrow_by_field_year_author_and_paper(client):
     assert "atlas:mechanics" not in keys(without="atlas:mechanics")
 
 
-def test_search_by_equation_excludes_it(client):
-    name = client.get("/api/search", params={"q": BAYES, "k": 1}).json()["hits"][0]["equation"]["id"]
-    hits = client.get("/api/search", params={"like": name}).json()["hits"]
-    assert hits
-    assert name not in [hit["equation"]["id"] for hit in hits]
-
-
 def test_query_is_read_or_the_place_of_the_error_is_given(client):
     read = client.get("/api/read", params={"q": "x/y"}).json()
     assert read["mathml"].startswith("<math") and read["kind"] in ("ascii", "latex")
@@ -97,18 +57,6 @@ def test_query_is_read_or_the_place_of_the_error_is_given(client):
     assert "Bayes" in client.get("/api/complete", params={"q": "baye"}).json()[0]["name"]
 
 
-def test_equation_paper_and_related_papers(client):
-    equation = client.get("/api/equation/atlas:probability%234").json()
-    assert equation["paper"]["key"] == "atlas:probability"
-    assert equation["mathml"].startswith("<math")
-    paper = client.get("/api/paper/atlas:probability").json()
-    assert paper["paper"]["title"] == "Probability"
-    assert sum(len(section["equations"]) for section in paper["sections"]) == paper["equations"] > 40
-    related = client.get("/api/similar-papers/atlas:probability", params={"k": 3}).json()
-    assert len(related) == 3
-    assert related[0]["pairs"]
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -118,15 +66,6 @@ def test_equation_paper_and_related_papers(client):
 )  # fmt: skip
 def test_unknown_names_and_paths_are_404(client, path):
     refused(client.get(path), 404)
-
-
-def test_facets_of_the_library_and_of_a_query(client):
-    whole = client.get("/api/facets").json()
-    assert whole["fields"]["energetics"] == 6
-    assert whole["years"]["1999"] == 2
-    counted = client.get("/api/search", params={"q": BAYES, "k": 1, "facets": 1}).json()
-    assert "probability" in [count["value"] for count in counted["fields"]]
-    assert client.get("/api/search", params={"q": BAYES, "k": 1}).json()["fields"] == []
 
 
 def test_parts_of_a_list_follow_each_other(client):
@@ -192,17 +131,6 @@ def test_page_of_a_paper_opens_at_the_display_of_a_row(tmp_path, encoder):
         page = client.get("/paper", params={"key": row["paper"]["key"], "at": at}).text
         assert f'id="eq-{at}"' in page and f'class="hit here" id="eq-{display}"' in page
         assert "hit here" not in client.get("/paper", params={"key": row["paper"]["key"], "at": 10_000}).text
-
-
-def test_map_places_equations_on_a_plane(client):
-    points = client.get("/api/map", params={"limit": 100}).json()
-    assert len(points["ids"]) == len(points["x"]) == len(points["y"]) == len(points["fields"]) <= 100
-    assert all(-1 <= v <= 1 for v in points["x"] + points["y"])
-    assert max(points["fields"]) < len(points["names"])
-
-
-def test_health_reports_the_process(client):
-    assert client.get("/healthz").json()["status"] == "ok"
 
 
 def test_api_page_describes_every_operation(client):
@@ -325,18 +253,6 @@ class TestJudgements:
         refused(client.post("/api/judgements", content="[]", headers={"Content-Type": "application/json"}), 400)
         refused(client.post("/api/judgements", content="{}", headers={"Content-Type": "text/plain"}), 400)
 
-    def test_of_many_writers_are_all_kept(self, client):
-        def write(number: int) -> None:
-            self.post(client, equation="atlas:algebra#1", relevant=True, latex=f"w_{{{number}}}")
-
-        threads = [threading.Thread(target=write, args=(number,)) for number in range(12)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        kept = {query["latex"] for query in client.get("/api/judgements").json()["queries"]}
-        assert {f"w_{{{number}}}" for number in range(12)} <= kept
-
 
 def test_hostile_papers_are_escaped(client):
     found = client.get(f"/api/paper/{HOSTILE}")
@@ -345,20 +261,3 @@ def test_hostile_papers_are_escaped(client):
     page = client.get("/paper", params={"key": HOSTILE}, headers={"Accept": "text/html"}).text
     assert "<script>alert" not in page
     assert "<img" not in page
-
-
-class CountingEngine(SearchEngine):
-    """An engine whose counts are late, as those of a large library are for a while after a change."""
-
-    facets: Facets = {"early field": 1}, {1999: 1}
-
-    def count_facets(self) -> Facets:
-        return self.facets
-
-
-def test_start_page_shows_counts_that_are_known_later_than_the_library_changed(folder, encoder):
-    with CountingEngine(folder, encoder) as engine, make_client(engine, folder) as client:
-        assert "early field" in client.get("/").text
-        engine.facets = {"late field": 2}, {1999: 1, 2001: 1}
-        page = client.get("/").text
-    assert "late field" in page and "early field" not in page and "2001" in page

@@ -68,46 +68,12 @@ def test_bibtex_escapes_any_title(client):
     assert first["year"] == "2001"
 
 
-def test_export_marks_arxiv_papers():
-    paper = PaperRecord("arxiv:1706.03762", "Attention", ("A. Vaswani",), 2017, (), "somewhere")
-    (entry,) = entries(export_results(results(paper), "bibtex")[0].decode()).values()
-    assert (entry["eprint"], entry["archiveprefix"]) == ("1706.03762", "arXiv")
-    assert b"UR  - https://arxiv.org/abs/1706.03762\r\n" in export_results(results(paper), "ris")[0]
-
-
-@pytest.mark.parametrize(
-    ("paper", "key"),
-    [
-        (
-            PaperRecord("record:948b", "A Mathematical Theory", ("Claude E. Shannon",), 1948, (), ""),
-            "shannon1948mathematical",
-        ),
-        (
-            PaperRecord("k", r"On \(\frac{x}{y}\)-spaces", ("Schrödinger, Erwin", "B"), 1926, (), ""),
-            "schrodinger1926spaces",
-        ),
-        (PaperRecord("k", "Notes on the brain", (), None, (), ""), "notesbrain"),
-        (PaperRecord("record:1", "", (), None, (), ""), "paper"),
-    ],
-)
-def test_bibtex_keys_are_author_year_and_word(paper, key):
-    assert list(entries(export_results(results(paper), "bibtex")[0].decode())) == [key]
-
-
 def test_bibtex_keeps_formulas_of_titles():
     titles = (r"On \(\frac{x_1}{y}\) & more", r"\(}\) \({\) \(a$b\)")
     papers = [PaperRecord(f"k{i}", title, (), None, (), "") for i, title in enumerate(titles)]
     first, second = entries(export_results(results(*papers), "bibtex")[0].decode()).values()
     assert first["title"] == r"{On $\frac{x_1}{y}$ \& more}"
     assert second["title"].count("{") == second["title"].count("}")
-
-
-def test_export_does_not_mark_files_named_like_arxiv_papers():
-    paper = PaperRecord("1706.03762", "Notes", ("Me AND You",), None, (), "notes.tex")
-    (entry,) = entries(export_results(results(paper), "bibtex")[0].decode()).values()
-    assert "eprint" not in entry
-    assert entry["author"] == "{Me AND You}"
-    assert b"arxiv.org" not in export_results(results(paper), "ris")[0]
 
 
 def test_ris_has_one_line_per_field():
