@@ -8,9 +8,11 @@ text.
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import pairwise
 
 from eqkin.latex.arxiv_ids import find_cited_ids
 from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, INNER_ENVIRONMENTS, MATHML_ENVIRONMENT, strip_arguments
@@ -79,8 +81,8 @@ class Equation:
 
     environment: str  # "align*", "DISPLAY" for \\[ \\] and $$, "eqkinmathml"
     body: str  # without labels, numbers, final punctuation and text
-    section: int  # index into Document.sections
-    mark: int  # number of marks before its own in the section; of an inline formula its offset in the section
+    section: int = 0  # index into Document.sections
+    mark: int = 0  # number of marks before its own in the section; of an inline formula its offset in the section
     label: str = ""
     epoch: int = 0  # index of the macro table that holds here
     printed: str = ""  # its number: "3.6"
@@ -138,7 +140,10 @@ def parse(
     body, changes = expand_structural(body, table, environments, [(at, m) for at, m in changes if at >= 0])
     document.about = read_title_page(text, table)
     counter = EquationCounter.for_document(text[:begin] + style if begin >= 0 else None)
-    _fill_document(document, body, changes, counter, rows)
+    outliner = _Outliner(document, changes, counter)
+    outliner.read(body)
+    if rows:
+        document.equations += outliner.rows
     if inline:
         _add_inline_formulas(document)
     return document
@@ -213,83 +218,104 @@ def _remove_definitions(text: str, definitions: list[Definition], begin: int) ->
     return "".join(pieces), changes
 
 
-def _fill_document(
-    document: Document, body: str, changes: list[MacroChange], counter: EquationCounter, rows: bool
-) -> None:
-    """Add the sections and equations of `body` to the document."""
-    sections, tables = document.sections, document.macros
-    sections.append(Section("", 0))
-    pieces: list[str] = []
-    found_rows: list[Equation] = []
-    at, changed, marks = 0, 0, 0
-    for start, end, environment, inner in _iter_events(body):
-        pieces.append(body[at:start])
-        counter.read_prose(pieces[-1])
-        at = end
-        if environment.startswith("\\"):
-            sections[-1].latex, sections[-1].epoch = "".join(pieces), len(tables) - 1
-            pieces.clear()
-            marks = 0
-            counter.count_heading(environment[1:])
-            level = _HEADING_LEVELS[environment[1:].rstrip("*")] + 1
-            sections.append(Section(clean_heading(inner, tables[-1]), level))
-            continue
-        display = _read_display(environment, inner, counter)
-        if display is None:
-            continue
-        if len(document.equations) >= LIMITS.equations_per_paper:
-            document.truncated = True
-            break
-        before = changed
-        while changed < len(changes) and changes[changed][0] <= start:
-            changed += 1
-        if changed > before:  # a new table only if the definitions change what a name means
-            table = dict(tables[-1])
-            if any([_define(macro, table) for _, macro in changes[before:changed]]):
-                if len(tables) >= LIMITS.macro_tables:
-                    tables.pop()
-                tables.append(table)
-        pieces.append(EQUATION_MARK)
-        number = len(document.equations)
+class _Outliner:
+    """Adds the sections and equations of a body to a document, in order."""
+
+    def __init__(self, document: Document, changes: list[MacroChange], counter: EquationCounter) -> None:
+        self.document = document
+        self.rows: list[Equation] = []
+        self._changes = deque(changes)
+        self._counter = counter
+        self._pieces: list[str] = []  # of the prose of the section
+        self._marks = 0  # equations of the section
+        document.sections.append(Section("", 0))
+
+    def read(self, body: str) -> None:
+        """Read the body up to its end or to the limit of equations."""
+        at = 0
+        for start, end, environment, inner in _iter_events(body):
+            prose = body[at:start]
+            at = end
+            self._pieces.append(prose)
+            self._counter.read_prose(prose)
+            if environment.startswith("\\"):
+                self._add_heading(environment[1:], inner)
+            elif display := _read_display(environment, inner, self._counter):
+                if len(self.document.equations) >= LIMITS.equations_per_paper:
+                    self.document.truncated = True
+                    break
+                self._apply_changes(start)
+                self._add_display(display)
+        self._pieces.append(body[at:])
+        self._end_section()
+
+    def _end_section(self) -> None:
+        section = self.document.sections[-1]
+        section.latex = "".join(self._pieces)
+        section.epoch = len(self.document.macros) - 1
+        self._pieces = []
+        self._marks = 0
+
+    def _add_heading(self, command: str, title: str) -> None:
+        self._end_section()
+        self._counter.count_heading(command)
+        level = _HEADING_LEVELS[command.rstrip("*")] + 1
+        self.document.sections.append(Section(clean_heading(title, self.document.macros[-1]), level))
+
+    def _apply_changes(self, at: int) -> None:
+        """Begin a new table of macros if the definitions up to `at` change what a name means."""
+        if not self._changes or self._changes[0][0] > at:
+            return
+        tables = self.document.macros
+        table = dict(tables[-1])
+        is_changed = False
+        while self._changes and self._changes[0][0] <= at:
+            is_changed |= _define(self._changes.popleft()[1], table)
+        if is_changed:
+            # Above the limit the last table is replaced: the document goes on with what holds at its end.
+            del tables[LIMITS.macro_tables - 1 :]
+            tables.append(table)
+
+    def _add_display(self, display: list[Equation]) -> None:
+        document = self.document
         for equation in display:
-            equation.section, equation.mark, equation.epoch = len(sections) - 1, marks, len(tables) - 1
-            equation.whole = number
+            equation.section = len(document.sections) - 1
+            equation.mark = self._marks
+            equation.epoch = len(document.macros) - 1
+            equation.whole = len(document.equations)
         display[0].whole = -1
         document.equations.append(display[0])
-        found_rows += display[1:] if rows else []
-        marks += 1
-    pieces.append(body[at:])
-    sections[-1].latex, sections[-1].epoch = "".join(pieces), len(tables) - 1
-    document.equations += found_rows
+        self.rows += display[1:]
+        self._pieces.append(EQUATION_MARK)
+        self._marks += 1
 
 
-def _read_display(environment: str, inner: str, counter: EquationCounter) -> list[Equation] | None:
-    """Return a display and then its rows, without their places in the document; None if it is empty."""
+def _read_display(environment: str, inner: str, counter: EquationCounter) -> list[Equation]:
+    """Return a display and then its rows, without their places in the document; none if it is empty."""
     if environment == MATHML_ENVIRONMENT:
-        return [Equation(environment, inner.strip(), 0, 0)] if inner.strip() else None
-    inner = strip_arguments(environment, inner)
-    inner, marks = strip_numbering(inner)
+        return [Equation(environment, inner.strip())] if inner.strip() else []
+    inner, marks = strip_numbering(strip_arguments(environment, inner))
     body = inner.strip()
-    if not body:
-        return None
     offset = inner.find(body)
     body, number = strip_trailing(body)
     if not body:
-        return None
+        return []
+    # The marks of numbers and labels belong to the line, and to the row, in which they stand.
+    places = [max(mark.at - offset, 0) for mark in marks]
+    end = len(inner) + 1
     rows, begins = split_rows(environment, body)
     printed: dict[int, str] = {}  # by where a line begins
-    for begin, end in zip(begins, [*begins[1:], len(inner) + 1], strict=True):
-        here = [m for m in marks if begin <= max(m.at - offset, 0) < end]
-        printed[begin] = counter.number_line(environment, here) or (number if end > len(inner) else "")
-    labels = [(max(m.at - offset, 0), m.name) for m in marks if m.kind == "label"]
-    display = Equation(environment, body, 0, 0, labels[0][1] if labels else "")
-    display.printed = next(filter(None, printed.values()), "")
-    found = [display]
-    for row, end in zip(rows, [*(row.begin for row in rows[1:]), len(inner) + 1], strict=False):
-        own = [name for at, name in labels if row.begin <= at < end]
-        numbers = [text for begin, text in printed.items() if row.begin <= begin < end and text]
-        found.append(Equation("DISPLAY", row.latex, 0, 0, own[0] if own else ""))
-        found[-1].printed = numbers[-1] if numbers else ""
+    for begin, following in pairwise([*begins, end]):
+        here = [mark for at, mark in zip(places, marks, strict=True) if begin <= at < following]
+        printed[begin] = counter.number_line(environment, here) or (number if following == end else "")
+    labels = [(at, mark.name) for at, mark in zip(places, marks, strict=True) if mark.kind == "label"]
+    label = labels[0][1] if labels else ""
+    found = [Equation(environment, body, label=label, printed=next(filter(None, printed.values()), ""))]
+    for row, following in zip(rows, [*(row.begin for row in rows[1:]), end], strict=False):
+        own = [name for at, name in labels if row.begin <= at < following]
+        numbers = [text for begin, text in printed.items() if row.begin <= begin < following and text]
+        equation = Equation("DISPLAY", row.latex, label=own[0] if own else "", printed=numbers[-1] if numbers else "")
+        found.append(equation)
     return found
 
 

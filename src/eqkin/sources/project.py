@@ -15,6 +15,7 @@ from itertools import zip_longest
 import orjson
 
 from eqkin.errors import BadInput, LimitReached
+from eqkin.latex.scan import strip_comments
 from eqkin.limits import LIMITS
 from eqkin.sources.archives import normalize_member_path
 from eqkin.sources.paper import Paper
@@ -29,7 +30,6 @@ _NOT_MAIN = (*STYLE_SUFFIXES, ".bbl", ".bib", ".bst", ".txt", ".md", ".cfg", ".x
 _MAX_RANKED_BYTES = 5_000_000  # of a file whose includes are counted to rank it
 _MAX_README_BYTES = 1_000_000
 _MAX_VERB_CHARS = 2_000  # between the marks of \verb
-_MAX_LINE_CHARS = 2_000  # before a command, in which a comment sign is looked for
 _MAX_NOTES = 100
 
 _DOCUMENT_CLASS = re.compile(
@@ -41,7 +41,6 @@ _COMMAND_BYTES = re.compile(rb"\\[a-zA-Z]{2,}|\$")
 _COMMAND = re.compile(r"\\[a-zA-Z]{2,}|\$")
 _BODY_START = re.compile(r"\\begin\s{0,20}\{document\}")
 _CLASS_COMMAND = re.compile(r"\\document(?:class|style)(?![a-zA-Z])")
-_COMMENT = re.compile(r"(?<!\\)(?:\\\\)*+%")
 _VERBATIM = r"verbatim\*?|Verbatim\*?|BVerbatim|lstlisting|minted|comment|filecontents\*?"
 _INCLUDE_TOKEN = re.compile(
     rf"""
@@ -100,8 +99,9 @@ def read_project(files: Files, *, key: str, origin: str, main: str | None = None
     if stray and _COMMAND.search(text) is None:
         withdrawn = "auto-ignore" in text[:1000]
         raise BadInput(f"{origin}: " + ("was withdrawn: holds no paper" if withdrawn else "holds no TeX"))
-    styles = expander.preambles + read_local_styles(files, main, text, expander.loaded)
-    bibliographies = read_bibliography(files, main, text, expander.used, stray=stray)
+    shown = strip_comments(text)
+    styles = expander.preambles + read_local_styles(files, main, shown, expander.loaded)
+    bibliographies = read_bibliography(files, main, shown, expander.used, stray=stray)
     return Paper(key, text, origin, styles=styles, bibliography=bibliographies, notes=expander.notes)
 
 
@@ -121,23 +121,22 @@ def choose_main_file(files: Files, name: str) -> str:
         return texts[0]
     included = _find_included_files(files, texts)
     preferred = _read_toplevel_names(files)
-    return max(texts, key=lambda path: _rank_main_file(path, files[path], path in preferred, path in included))
+    # Of equals, the first in the alphabet.
+    return max(sorted(texts), key=lambda path: _rank_main_file(path, files[path], path in preferred, path in included))
 
 
-def _rank_main_file(path: str, raw: bytes, preferred: bool, included: bool) -> tuple[object, ...]:
+def _rank_main_file(path: str, raw: bytes, preferred: bool, included: bool) -> tuple[float, ...]:
     declared = _DOCUMENT_CLASS.search(raw)
-    class_name = declared.group(2) if declared else b""
-    complete = declared is not None and class_name not in (b"standalone", b"subfiles", b"subfile")
+    is_complete = declared is not None and declared.group(2) not in (b"standalone", b"subfiles", b"subfile")
     begins = _BEGIN_DOCUMENT.search(raw) is not None
+    is_whole = begins or _PLAIN_TEX_END.search(raw) is not None
     stem = posixpath.splitext(posixpath.basename(path))[0].lower()
-    usual = len(_USUAL_MAIN_NAMES) - _USUAL_MAIN_NAMES.index(stem) if stem in _USUAL_MAIN_NAMES else 0
-    if not usual and stem.startswith(_USUAL_MAIN_NAMES):
-        usual = 1
-    n_includes = len(list_includes(decode_text(raw))) if complete and len(raw) < _MAX_RANKED_BYTES else 0
-    whole = begins or _PLAIN_TEX_END.search(raw) is not None
-    depth = path.count("/")
-    inverted = tuple(-ord(c) for c in path)  # the last tie-break: the first in the alphabet
-    return preferred, complete and begins, complete, not included, usual, whole, n_includes, -depth, len(raw), inverted
+    # Earlier names are more usual; one that only begins like them is less so than all.
+    usual = next((2 + at for at, name in enumerate(reversed(_USUAL_MAIN_NAMES)) if name == stem), 0)
+    usual = usual or stem.startswith(_USUAL_MAIN_NAMES)
+    n_includes = len(list_includes(decode_text(raw))) if is_complete and len(raw) < _MAX_RANKED_BYTES else 0
+    criteria = (preferred, is_complete and begins, is_complete, not included, usual, is_whole, n_includes)
+    return (*criteria, -path.count("/"), len(raw))
 
 
 def _read_toplevel_names(files: Files) -> set[str]:
@@ -344,22 +343,13 @@ class IncludeExpander:
             self.notes.append(note)
 
 
-def _iter_uncommented_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    r"""Yield the matches of `pattern` that are not in a comment; `\%` starts none. The text is not copied."""
-    for match in pattern.finditer(text):
-        low = max(match.start() - _MAX_LINE_CHARS, 0)
-        line = text[max(text.rfind("\n", low, match.start()) + 1, low) : match.start()]
-        if not _COMMENT.search(line):
-            yield match
-
-
 def read_local_styles(files: Files, main: str, text: str, loaded: Iterable[str] = ()) -> list[str]:
     """Return the texts of the local style and class files that `text` loads, and of those that they load, each once.
 
     Args:
         files: the paper's files by path.
         main: path of the main file; style files are searched for in its folder and at the root.
-        text: the paper's text.
+        text: the paper's text without comments.
         loaded: paths of style files already known to be loaded.
     """
     folders = (posixpath.dirname(main), "")
@@ -374,7 +364,7 @@ def read_local_styles(files: Files, main: str, text: str, loaded: Iterable[str] 
         style = decode_text(files[path])
         styles.append(style)
         own_folders = (posixpath.dirname(path), *folders)
-        queue += _find_styles(style, own_folders, files)
+        queue += _find_styles(strip_comments(style), own_folders, files)
         for include in list_includes(style):
             queue += [p for p in list_candidate_paths(include.file, own_folders) if p in files][:1]
     return styles
@@ -382,10 +372,9 @@ def read_local_styles(files: Files, main: str, text: str, loaded: Iterable[str] 
 
 def _find_styles(text: str, folders: tuple[str, ...], files: Files) -> list[str]:
     found: list[str] = []
-    for match in _iter_uncommented_matches(_LOAD, text):
-        for name in f"{match['names']},{match['options'] or ''}".split(","):
-            name = name.strip()
-            if not name or "=" in name:
+    for match in _LOAD.finditer(text):
+        for name in _split_names(f"{match['names']},{match['options'] or ''}"):
+            if "=" in name:
                 continue
             stems = [name] if name.lower().endswith(STYLE_SUFFIXES) else [name + ".sty", name + ".cls"]
             paths = [path for stem in stems for path in list_candidate_paths(stem, folders)]
@@ -399,22 +388,28 @@ def read_bibliography(files: Files, main: str, text: str, used: set[str], *, str
     The `.bbl` is the one named like the main file; if there is none and `stray` is set, all in the archive. Files in
     `used` are part of the text already. Of a `.bib` only the cited entries are kept, all with `\nocite{*}`.
     """
-    stem = posixpath.splitext(main)[0]
-    names = [stem + ".bbl"] if stem + ".bbl" in files else []
-    if not names and stray:
-        names = sorted(name for name in files if name.lower().endswith(".bbl"))
+
+    def find_strays(suffix: str) -> list[str]:
+        return sorted(name for name in files if name.lower().endswith(suffix)) if stray else []
+
+    own = posixpath.splitext(main)[0] + ".bbl"
+    names = [own] if own in files else find_strays(".bbl")
     texts = [decode_text(files[name]) for name in names if name not in used]
     folders = (posixpath.dirname(main), "")
-    asked = [name.strip() for m in _iter_uncommented_matches(_BIBLIOGRAPHY, text) for name in m.group(1).split(",")]
+    asked = [name for match in _BIBLIOGRAPHY.finditer(text) for name in _split_names(match.group(1))]
     bibs: list[str] = []
-    for name in filter(None, asked):
-        stem = name if name.lower().endswith(".bib") else name + ".bib"
-        bibs += [path for path in list_candidate_paths(stem, folders) if path in files][:1]
-    if stray and not asked and not texts:
-        bibs = sorted(name for name in files if name.lower().endswith(".bib"))
-    cited = {key.strip() for match in _iter_uncommented_matches(_CITE, text) for key in match.group(1).split(",")}
+    for name in asked:
+        path = name if name.lower().endswith(".bib") else name + ".bib"
+        bibs += [path for path in list_candidate_paths(path, folders) if path in files][:1]
+    if not asked and not texts:
+        bibs = find_strays(".bib")
+    cited = {key for match in _CITE.finditer(text) for key in _split_names(match.group(1))}
     texts += [_select_cited_entries(decode_text(files[path]), cited) for path in dict.fromkeys(bibs)]
-    return [t for t in texts if t.strip()]
+    return [text for text in texts if text.strip()]
+
+
+def _split_names(listed: str) -> list[str]:
+    return [name.strip() for name in listed.split(",") if name.strip()]
 
 
 def _select_cited_entries(bib: str, cited: set[str]) -> str:
