@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.latex.numbering import strip_trailing
 from eqkin.latex.outline import parse
-from eqkin.latex.rows import split_rows
+from eqkin.latex.rows import split_rows, strip_trailing
 
 
 def rows(text):

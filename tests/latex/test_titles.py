@@ -2,9 +2,8 @@
 
 import pytest
 
-from eqkin.latex.language import detect_language, normalise_language
 from eqkin.latex.outline import parse
-from eqkin.latex.titles import clean_authors
+from eqkin.latex.titles import clean_authors, detect_language, normalise_language
 
 
 def read(preamble):

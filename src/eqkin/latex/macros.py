@@ -53,6 +53,12 @@ _PAIRED_DELIMITERS = {  # how many groups follow the name
 _MAX_UNPACKED = 64  # tables of papers that stay in memory: equations of a paper are read one after the other
 _LAST_RESORTS = frozenset({"conventions", "peeters_macros"})  # preludes that are not packages
 
+_MAX_EXPANDED = 20_000  # characters of a short text with its macros expanded
+_MACRO_ROUNDS = 5
+_SINGLE_TOKEN = re.compile(r"\\[A-Za-z]+|\\?.", re.DOTALL)
+_CONTROL_WORD_END = re.compile(r"\\[A-Za-z@]+\Z")
+_CONTROL_WORD = re.compile(r"\\[A-Za-z@]+\*?")
+
 
 @dataclass(frozen=True)
 class Macro:
@@ -382,3 +388,48 @@ class MacroTables:
 def open_macros(packed: bytes) -> MacroTables:
     """Return the tables of a paper; those of the papers read last stay in memory."""
     return MacroTables(packed)
+
+
+def expand_macros(text: str, find_macro: Callable[[str], Macro | None]) -> str:
+    """Expand the macros in a short text such as a title, given by name; what would grow too much stays as it is."""
+    for _ in range(_MACRO_ROUNDS):
+        macros = {word: find_macro(word.rstrip("*")) for word in set(_CONTROL_WORD.findall(text))}
+        if not any(macros.values()):
+            break
+        scanner, pieces, at, done = Scanner(text), list[str](), 0, 0
+        while match := _CONTROL_WORD.search(text, at):
+            macro, at = macros[match[0]], match.end()
+            if macro is None or macro.alias or macro.prefix or any(kind[0] in "ud" for kind in macro.args):
+                continue
+            pieces.append(text[done : match.start()])
+            written, at = fill_arguments(scanner, match.start() + len(match[0].rstrip("*")), macro.args, macro.body)
+            is_after_word = written[:1].isalpha() and _CONTROL_WORD_END.search("".join(pieces[-2:])[-50:])
+            pieces.append(f" {written}" if is_after_word else written)
+            done = at
+        expanded = "".join([*pieces, text[done:]])
+        if expanded == text or len(expanded) > _MAX_EXPANDED:
+            break
+        text = expanded
+    return text
+
+
+def fill_arguments(scanner: Scanner, at: int, kinds: tuple[Argument, ...], body: str) -> tuple[str, int]:
+    """Return the body with the arguments at `at` filled in, and the index after them."""
+    values: list[str] = []
+    for kind in kinds:
+        if kind[0] == "s":
+            at = scanner.skip_space(at)
+            at += scanner.text[at : at + 1] == "*"
+            values.append("")
+            continue
+        found = scanner.read_bracket(at) if kind[0] == "o" else scanner.read_group(at)
+        if found is None and kind[0] in "og":
+            found = (kind[1] if len(kind) > 1 else "", at)
+        elif found is None:
+            token = _SINGLE_TOKEN.match(scanner.text, scanner.skip_space(at))
+            found = (token[0], token.end()) if token else ("", at)
+        values.append(found[0])
+        at = found[1]
+    if "#" not in body:
+        return body + " ", at
+    return _PARAMETER.sub(lambda m: values[int(m[1]) - 1] if int(m[1]) <= len(values) else "", body), at

@@ -15,13 +15,20 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from eqkin.latex.arxiv_ids import find_cited_ids
-from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, INNER_ENVIRONMENTS, MATHML_ENVIRONMENT, strip_arguments
+from eqkin.latex.environments import (
+    DISPLAY_ENVIRONMENTS,
+    INNER_ENVIRONMENTS,
+    MATHML_ENVIRONMENT,
+    MacroChange,
+    expand_alias,
+    expand_environment_commands,
+    expand_structural,
+    strip_arguments,
+)
 from eqkin.latex.macros import RESERVED_COMMANDS, Definition, Environment, Macro, find_definitions
-from eqkin.latex.numbering import EquationCounter, strip_numbering, strip_trailing
 from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, iter_inline_formulas, to_plain_text
-from eqkin.latex.rows import split_rows
+from eqkin.latex.rows import EquationCounter, split_rows, strip_numbering, strip_trailing
 from eqkin.latex.scan import Scanner, strip_comments
-from eqkin.latex.structural import MacroChange, expand_alias, expand_environment_commands, expand_structural
 from eqkin.latex.titles import TitlePage, clean_heading, read_heading, read_title_page
 from eqkin.limits import LIMITS
 

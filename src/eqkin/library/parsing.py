@@ -25,10 +25,9 @@ from eqkin.formulas.mathml import parse_mathml, to_forest
 from eqkin.formulas.operators import OperatorForest
 from eqkin.formulas.scripts import get_converter_identity
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
-from eqkin.latex.language import detect_language, normalise_language
 from eqkin.latex.macros import pack_macros
 from eqkin.latex.outline import Document, parse
-from eqkin.latex.titles import clean_authors, clean_title
+from eqkin.latex.titles import clean_authors, clean_title, detect_language, normalise_language
 from eqkin.limits import LIMITS
 from eqkin.sources.html import resolve_references
 from eqkin.sources.paper import Paper, SourceItem, hash_paper, hash_parts

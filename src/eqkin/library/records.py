@@ -19,9 +19,8 @@ import orjson
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.formulas.mathml import NodeColumns, to_mathml
-from eqkin.latex.macros import MacroTables, open_macros
+from eqkin.latex.macros import MacroTables, expand_macros, open_macros
 from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, extract_context, to_plain_text
-from eqkin.latex.structural import expand_macros
 from eqkin.library.database import (
     EQUATIONS_OF_PAPER,
     HAS_TREE,
