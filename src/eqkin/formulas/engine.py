@@ -42,7 +42,6 @@ from eqkin.limits import LIMITS, Limits, check_cancelled
 
 LIMIT_ERRORS = (JSTimeoutException, JSOOMException, JSEvalException)
 _PARSED_NODES = 40_000  # of presentation trees parsed in one call
-_CODE_OFFSET = 256  # as in columns.mjs
 # Without V8's last compiler, engines read formulas faster, and explain the first hundreds of hits in two thirds of the
 # time: code optimised for some formulas is discarded when another differs. Only indexing loses a tenth.
 _ENGINE_FLAGS = ("--single-threaded", "--no-opt", "--no-lazy-feedback-allocation")
@@ -345,7 +344,7 @@ class FormulaEngine:
                 self._start()
             assert self._engine is not None
             # One evaluation is one round trip to the engine's thread; calling a function object would be three.
-            answer = evaluate(self._engine, f"{function}({_to_json(_to_json(payload))})", seconds)
+            answer = evaluate(self._engine, f"{function}({to_json(to_json(payload))})", seconds)
             return orjson.loads(str(answer))
         except BaseException:
             # An engine that was stopped, interrupted or out of memory cannot be trusted further.
@@ -356,8 +355,8 @@ class FormulaEngine:
         script = f"{load_katex()[1]}\n{join_modules('formulas/js/engine.mjs')}"
         self._engine, self._finish = start_engine(self, script, self.limits)
         limits = asdict(self.limits) | {"diagram_commands": sorted(DIAGRAM_COMMANDS)}
-        prepared = f'{{"limits":{_to_json(limits)},{_encode_preludes()}}}'
-        evaluate(self._engine, f"start({_to_json(prepared)})", self._reading_seconds + self.limits.document_seconds)
+        prepared = f'{{"limits":{to_json(limits)},{_encode_preludes()}}}'
+        evaluate(self._engine, f"start({to_json(prepared)})", self._reading_seconds + self.limits.document_seconds)
 
 
 _idle_engines: deque[FormulaEngine] = deque()  # of this process
@@ -469,8 +468,11 @@ def encode_forest(forest: Forest) -> dict[str, object]:
         "tags": forest.tags,
         "attributes": forest.attributes,
         "texts": forest.texts,
-        "sizes": forest.sizes.tolist(),
-        "nodes": _encode_columns([forest.tag, forest.attribute, forest.text, forest.n_children]),
+        "sizes": forest.sizes,
+        "tag": forest.tag,
+        "attribute": forest.attribute,
+        "text": forest.text,
+        "n_children": forest.n_children,
     }
 
 
@@ -479,48 +481,35 @@ def encode_operators(operators: OperatorForest) -> dict[str, object]:
     used, label = np.unique(operators.label, return_inverse=True)
     return {
         "labels": [operators.labels[number] for number in used.tolist()],
-        "sizes": np.diff(operators.offsets).tolist(),
-        "nodes": _encode_columns([label, operators.depth]),
+        "sizes": np.diff(operators.offsets),
+        "label": label,
+        "depth": operators.depth,
     }
 
 
 def _decode_forest(answer: dict[str, Any]) -> Forest:
-    tag, attribute, text, n_children = _decode_columns(answer["nodes"], 4)
     return Forest(
         tags=answer["tags"],
         attributes=answer["attributes"],
         texts=answer["texts"],
-        tag=tag,
-        attribute=attribute,
-        text=text,
-        n_children=n_children,
+        tag=np.array(answer["tag"], np.int64),
+        attribute=np.array(answer["attribute"], np.int64),
+        text=np.array(answer["text"], np.int64),
+        n_children=np.array(answer["n_children"], np.int64),
         offsets=accumulate(np.array(answer["sizes"], np.int64)),
     )
 
 
 def _decode_operators(answer: dict[str, Any]) -> OperatorForest:
-    label, depth = _decode_columns(answer["nodes"], 2)
-    forms = np.array(answer["forms"], np.uint32).reshape(-1, len(FORM_KINDS))
     return OperatorForest(
         labels=answer["labels"],
-        label=label,
-        depth=depth,
+        label=np.array(answer["label"], np.int64),
+        depth=np.array(answer["depth"], np.int64),
         offsets=accumulate(np.array(answer["sizes"], np.int64)),
         unparsed=np.array(answer["unparsed"], np.int64),
-        forms=forms,
+        forms=np.array(answer["forms"], np.uint32).reshape(-1, len(FORM_KINDS)),
         form_offsets=accumulate(np.array(answer["statements"], np.int64)),
     )
-
-
-def _encode_columns(columns: Sequence[npt.NDArray[Any]]) -> str:
-    """Return small numbers as a string, column after column, one character each."""
-    numbers = np.concatenate([np.asarray(column, np.int64) for column in columns])
-    return (numbers + _CODE_OFFSET).astype("<u2").tobytes().decode("utf-16-le")
-
-
-def _decode_columns(text: str, count: int) -> npt.NDArray[np.int64]:
-    """Return the columns of such a string: (count, n)."""
-    return np.frombuffer(text.encode("utf-16-le"), "<u2").reshape(count, -1).astype(np.int64) - _CODE_OFFSET
 
 
 def join_operators(parts: Sequence[OperatorForest]) -> OperatorForest:
@@ -540,16 +529,22 @@ UNPARSED = OperatorForest(
 )
 
 
-def _to_json(value: object) -> str:
+def to_json(value: object) -> str:
+    """Return JSON for the scripts, of arrays and macros too."""
     try:
-        return orjson.dumps(value).decode()
+        return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY, default=_to_lists).decode()
     except TypeError:
         # A lone surrogate.
-        return json.dumps(value, ensure_ascii=False, default=asdict).encode("utf-8", "replace").decode()
+        return json.dumps(value, ensure_ascii=False, default=_to_lists).encode("utf-8", "replace").decode()
+
+
+def _to_lists(value: Any) -> Any:
+    """Return what JSON can say instead: lists for an array, a dictionary for a macro."""
+    return value.tolist() if isinstance(value, np.ndarray) else asdict(value)
 
 
 @cache
 def _encode_preludes() -> str:
     """Return the preludes of known packages as members of a JSON object."""
     packages = {name: list(table.values()) for name, table in load_preludes().items()}
-    return _to_json({"packages": packages, "providers": find_providers()})[1:-1]
+    return to_json({"packages": packages, "providers": find_providers()})[1:-1]

@@ -91,7 +91,7 @@ def join_columns(trees: Sequence[NodeColumns]) -> Forest:
     attributes, attribute = _number_strings(chain.from_iterable(tree.attributes for tree in trees))
     texts, text = _number_strings(chain.from_iterable(tree.texts for tree in trees))
     sizes = [len(tree.tags) for tree in trees]
-    forest = Forest(
+    return Forest(
         tags=tags,
         attributes=attributes,
         texts=texts,
@@ -101,7 +101,6 @@ def join_columns(trees: Sequence[NodeColumns]) -> Forest:
         n_children=np.array(list(chain.from_iterable(tree.counts for tree in trees)), np.int64),
         offsets=np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
     )
-    return Forest.concatenate([forest])
 
 
 def _number_strings(strings: Iterable[str]) -> tuple[list[str], npt.NDArray[np.int64]]:

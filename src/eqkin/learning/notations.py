@@ -16,7 +16,7 @@ import numpy.typing as npt
 import orjson
 from py_mini_racer import JSFunction
 
-from eqkin.formulas.engine import LIMIT_ERRORS, FormulaEngine, encode_forest, start_engine
+from eqkin.formulas.engine import LIMIT_ERRORS, FormulaEngine, encode_forest, start_engine, to_json
 from eqkin.formulas.forest import Forest, ForestBuilder
 from eqkin.formulas.operators import FORM_KINDS
 from eqkin.formulas.scripts import join_modules
@@ -139,7 +139,7 @@ class NotationWriter:
         if self._write is None:
             engine, self._finish = start_engine(self, join_modules("learning/js/notations.mjs"), LIMITS)
             self._write = cast("JSFunction", engine.eval("writeNotations"))
-        payload = orjson.dumps(encode_forest(forest) | {"seeds": seeds} | settings).decode()
+        payload = to_json(encode_forest(forest) | {"seeds": seeds} | settings)
         try:
             answer = orjson.loads(str(self._write(payload, timeout_sec=LIMITS.batch_seconds)))
         except LIMIT_ERRORS:

@@ -1,7 +1,6 @@
 // Presentation trees of a batch to operator trees.
 
 import { canonicalise } from "./canonical.mjs";
-import { CODE_OFFSET, Column, MAX_CODE, encodeColumns } from "./columns.mjs";
 import { findStatements, hashForms } from "./forms.mjs";
 import { OperatorParser } from "./operators.mjs";
 import { LEAF, MAX_DEPTH, branch, findAttributes, findMeaning, findType, forgetSymbols, leaf } from "./symbols.mjs";
@@ -9,33 +8,25 @@ import { MAX_WEAK_STATEMENTS } from "./weak_forms.mjs";
 
 // Presentation trees in columns over the nodes of all of them, each tree in breadth-first order.
 export class PresentationForest {
-  constructor({ tags, attributes, texts, sizes, nodes }) {
+  constructor({ tags, attributes, texts, sizes, tag, attribute, text, n_children: count }) {
     forgetSymbols();
-    const total = nodes.length / 4;
+    const types = tags.map(findType), meanings = texts.map(findMeaning), known = attributes.map(findAttributes);
     this.sizes = sizes;
-    this.nodes = nodes;
-    this.tables = { tags, types: tags.map(findType), meanings: texts.map(findMeaning), attributes: attributes.map(findAttributes) };
-    this.tag = new Array(total);
-    this.meaning = new Array(total);
-    this.attributes = new Array(total);
-    this.type = new Uint8Array(total); // bits, see `findType`
-    this.first = new Int32Array(total); // child
-    this.count = new Int32Array(total); // of children
+    this.tag = tag.map((number) => tags[number]);
+    this.type = tag.map((number, node) => types[number] | (count[node] ? 0 : LEAF)); // bits, see `findType`
+    this.attributes = attribute.map((number) => known[number]);
+    this.meaning = text.map((number) => meanings[number]);
+    this.count = count; // of children
+    this.first = new Array(tag.length); // child
+    let start = 0;
+    for (const size of sizes) {
+      for (let node = start, next = start + 1; node < start + size; next += count[node++]) this.first[node] = next;
+      start += size;
+    }
   }
 
-  // Fill the columns of one tree and return a parser of it; the engine compiles what is called often, not long loops.
+  // A parser of one tree.
   openTree(start, size) {
-    const { nodes } = this, { tags, types, meanings, attributes } = this.tables, total = this.tag.length;
-    for (let i = start, next = start + 1; i < start + size; i++) {
-      const tag = nodes.charCodeAt(i) - CODE_OFFSET, text = nodes.charCodeAt(2 * total + i) - CODE_OFFSET, count = nodes.charCodeAt(3 * total + i) - CODE_OFFSET;
-      this.tag[i] = tags[tag];
-      this.type[i] = types[tag] | (count ? 0 : LEAF);
-      this.attributes[i] = attributes[nodes.charCodeAt(total + i) - CODE_OFFSET];
-      this.meaning[i] = meanings[text];
-      this.count[i] = count;
-      this.first[i] = next;
-      next += count;
-    }
     return new OperatorParser(this, start, start + size);
   }
 }
@@ -62,18 +53,22 @@ export function parseTree(parser, canonical) {
   }
 }
 
-// The answer to a batch. Trees are columns in depth-first order: label, depth.
-class AnswerWriter {
+// Operator trees in the format of columns.mjs, each in depth-first order.
+class OperatorWriter {
   constructor() {
     this.labels = [];
-    [this.sizes, this.unparsed, this.statements, this.forms] = [0, 1, 2, 3].map(() => new Column(Uint32Array));
-    [this.label, this.depth] = [0, 1].map(() => new Column(Uint16Array));
+    this.sizes = [];
+    this.unparsed = [];
+    this.statements = []; // how many each tree has
+    this.forms = []; // of all statements, see `hashForms`
+    this.label = [];
+    this.depth = [];
   }
 
   addTree(root, parser) {
-    const before = this.label.size, statements = findStatements(root);
+    const before = this.label.length, statements = findStatements(root);
     this.addNode(root, 0);
-    this.sizes.push(this.label.size - before);
+    this.sizes.push(this.label.length - before);
     this.unparsed.push(parser.unparsed);
     this.statements.push(statements.length);
     for (let k = 0; k < statements.length; k++) hashForms(statements[k], k < MAX_WEAK_STATEMENTS, this.forms);
@@ -89,17 +84,10 @@ class AnswerWriter {
     this.depth.push(depth);
     for (let k = 0; k < children.length; k++) this.addNode(children[k], depth + 1);
   }
-
-  // Columns of small numbers become one string, as in a batch.
-  toJSON() {
-    if (this.labels.length > MAX_CODE) throw new Error("eqkin:limit too many different labels");
-    const [sizes, unparsed, statements, forms] = [this.sizes, this.unparsed, this.statements, this.forms].map(({ values, size }) => Array.from(values.subarray(0, size)));
-    return { labels: this.labels, sizes, unparsed, statements, forms, nodes: encodeColumns([this.label, this.depth]) };
-  }
 }
 
 export function parseBatch(batch, canonical) {
-  const forest = new PresentationForest(batch), writer = new AnswerWriter();
+  const forest = new PresentationForest(batch), writer = new OperatorWriter();
   let start = 0;
   for (const size of forest.sizes) {
     const parser = forest.openTree(start, size);

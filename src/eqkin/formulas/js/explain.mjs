@@ -52,21 +52,21 @@ function findShown(text) {
 // A presentation tree: columns of its nodes, breadth first, the visible leaves below each of them in reading order, and its
 // operator tree, which is parsed if it is not given.
 class Presentation {
-  constructor({ tags, attributes, texts, counts, tree }) {
-    const size = tags.length;
+  constructor({ tag, meaning, count, type, attributes, tree }) {
+    const size = tag.length;
     this.size = size;
-    this.tag = tags;
-    this.meaning = texts.map(findMeaning);
-    this.count = counts; // of children
+    this.tag = tag;
+    this.meaning = meaning;
+    this.count = count; // of children
+    this.type = type;
+    this.attributes = attributes;
     this.first = new Array(size); // child
-    for (let node = 0, next = 1; node < size; next += counts[node++]) this.first[node] = next;
+    for (let node = 0, next = 1; node < size; next += count[node++]) this.first[node] = next;
     this.leaves = [];
     this.signs = []; // of the leaves
     this.starts = new Array(size); // the first leaf of each node, and the one after its last
     this.ends = new Array(size);
     this.readLeaves(0);
-    this.type = tags.map((tag, node) => findType(tag) | (counts[node] ? 0 : LEAF));
-    this.attributes = attributes.map(findAttributes);
     this.tree = tree ?? listNodes(parseTree(new OperatorParser(this, 0, size), true));
     this.extentStarts = []; // see `findExtents`
     this.extentEnds = [];
@@ -421,11 +421,16 @@ class PartPairs {
 }
 
 // Presentation trees, each with its operator tree if operator trees are given.
-function readPresentations(trees, operators) {
-  const parsed = operators ? readOperatorTrees(operators) : [], { tags, attributes, texts } = trees;
-  return Array.from(iterTrees(trees, 4), ([tag, attribute, text, counts], at) => new Presentation({
-    tags: tag.map((number) => tags[number]), attributes: attribute.map((number) => attributes[number]), texts: text.map((number) => texts[number]),
-    counts, tree: parsed[at],
+function readPresentations({ tags, attributes, texts, sizes, tag, attribute, text, n_children }, operators) {
+  const parsed = operators ? readOperatorTrees(operators) : [];
+  const meanings = texts.map(findMeaning), types = tags.map(findType), known = operators ? [] : attributes.map(findAttributes);
+  return Array.from(iterTrees(sizes, [tag, attribute, text, n_children]), ([ownTag, ownAttribute, ownText, count], at) => new Presentation({
+    tag: ownTag.map((number) => tags[number]),
+    meaning: ownText.map((number) => meanings[number]),
+    count,
+    type: ownTag.map((number, node) => types[number] | (count[node] ? 0 : LEAF)),
+    attributes: operators ? null : ownAttribute.map((number) => known[number]),
+    tree: parsed[at],
   }));
 }
 

@@ -106,10 +106,8 @@ function addConclusion(links, out) {
   }
 }
 
-export function hashForms(node, isFirst, column) {
+export function hashForms(node, isFirst, hashes) {
   const weak = isFirst ? weaken(node) : node, renamed = hashRenamed(node);
-  column.push(hashTree(node));
-  column.push(renamed);
-  column.push(hashTree(weak));
-  column.push(weak === node ? renamed : hashRenamed(weak));
+  const forms = [hashTree(node), renamed, hashTree(weak), weak === node ? renamed : hashRenamed(weak)];
+  for (const form of forms) hashes.push(form >>> 0);
 }

@@ -220,7 +220,8 @@ class OperatorTree {
 
 // Operator trees in the format of columns.mjs.
 export function readOperatorTrees(operators) {
-  return Array.from(iterTrees(operators, 2), ([label, depth]) => new OperatorTree(label.map((number) => operators.labels[number]), depth));
+  const { labels, sizes, label, depth } = operators;
+  return Array.from(iterTrees(sizes, [label, depth]), ([own, depths]) => new OperatorTree(own.map((number) => labels[number]), depths));
 }
 
 // The tree of a node that was parsed, with the presentation nodes.
@@ -652,9 +653,10 @@ export function matchPattern(pattern, operators, limit) {
   forgetParts();
   const [ours] = readOperatorTrees(pattern), answers = [];
   const needed = [...new Set(ours.labels)].filter((label) => !FLEXIBLE_LABELS.has(label) && !/^[vn]:/.test(label));
-  for (const [label, depth] of iterTrees(operators, 2)) {
-    const theirs = label.map((number) => operators.labels[number]); // a label may have several numbers
-    const match = needed.every((label) => theirs.includes(label)) ? matchTrees(ours, new OperatorTree(theirs, depth), { limit }) : null;
+  const { labels, sizes, label, depth } = operators;
+  for (const [own, depths] of iterTrees(sizes, [label, depth])) {
+    const theirs = own.map((number) => labels[number]);
+    const match = needed.every((name) => theirs.includes(name)) ? matchTrees(ours, new OperatorTree(theirs, depths), { limit }) : null;
     answers.push(match === null ? 0 : match.whole ? 2 : 1);
   }
   return answers;

@@ -1,7 +1,6 @@
 // Formulas to trees inside the embedded engine: KaTeX parses and builds its MathML nodes, which are walked directly
 // instead of being printed and read again.
 
-import { Column, MAX_CODE, encodeColumns } from "./columns.mjs";
 import { findUndefined, settle } from "./document.mjs";
 import { limits, session } from "./macros.mjs";
 
@@ -11,20 +10,19 @@ const ERROR_COLOUR = "#e9c1b7"; // KaTeX shows refused commands in this colour
 // meaningless in a formula: controls, by which stored strings are separated, and what XML does not allow
 const CONTROLS = /[\u0000-\u001f\u007f\ufffe\uffff]/, ALL_CONTROLS = new RegExp(CONTROLS, "g");
 
-class Symbols {
+// Distinct strings, and their numbers.
+class StringTable {
   constructor() {
-    this.index = new Map();
-    this.list = [];
+    this.numbers = new Map();
+    this.strings = [];
   }
-  id(value) {
-    let id = this.index.get(value);
-    if (id === undefined) {
-      id = this.list.length;
-      if (id > MAX_CODE) throw new Error("eqkin:limit too many different symbols");
-      this.index.set(value, id);
-      this.list.push(value.toWellFormed());
+  find(string) {
+    let number = this.numbers.get(string);
+    if (number === undefined) {
+      number = this.strings.push(string.toWellFormed()) - 1;
+      this.numbers.set(string, number);
     }
-    return id;
+    return number;
   }
 }
 
@@ -59,34 +57,40 @@ function pushChildren(node, into, type = node.type) {
   return text;
 }
 
-// The presentation trees of a batch: tables of strings, and columns over the nodes of all trees.
+// Presentation trees in the format of columns.mjs.
 class TreeWriter {
   constructor() {
-    this.tags = new Symbols();
-    this.attributes = new Symbols();
-    this.texts = new Symbols();
-    this.columns = [0, 1, 2, 3].map(() => new Column(Uint16Array));
+    this.tags = new StringTable();
+    this.attributes = new StringTable();
+    this.texts = new StringTable();
+    this.sizes = [];
+    this.tag = [];
+    this.attribute = [];
+    this.text = [];
+    this.count = [];
   }
-  get size() {
-    return this.columns[0].size;
+  addNode(tag, attributes, text, count) {
+    this.tag.push(this.tags.find(tag));
+    this.attribute.push(this.attributes.find(attributes));
+    this.text.push(this.texts.find(text));
+    this.count.push(count);
   }
-  set size(size) {
-    for (const column of this.columns) column.size = size;
-  }
-  push(...numbers) {
-    for (let k = 0; k < 4; k++) this.columns[k].push(numbers[k]);
+  // Forget the nodes of a tree that was not completed.
+  cutTo(size) {
+    this.tag.length = this.attribute.length = this.text.length = this.count.length = size;
   }
   toJSON() {
-    return { tags: this.tags.list, attributes: this.attributes.list, texts: this.texts.list, nodes: encodeColumns(this.columns) };
+    const { tags, attributes, texts, sizes, tag, attribute, text, count } = this;
+    return { tags: tags.strings, attributes: attributes.strings, texts: texts.strings, sizes, tag, attribute, text, n_children: count };
   }
 }
 
 function flatten(root, trees) {
-  const start = trees.size;
+  const start = trees.tag.length;
   let level = [root];
   for (let depth = 1; level.length; depth++) {
     if (depth > limits.tree_depth) throw new Error("eqkin:limit tree deeper than " + limits.tree_depth);
-    if (trees.size - start + level.length > limits.tree_nodes) throw new Error("eqkin:limit tree larger than " + limits.tree_nodes + " nodes");
+    if (trees.tag.length - start + level.length > limits.tree_nodes) throw new Error("eqkin:limit tree larger than " + limits.tree_nodes + " nodes");
     const next = [];
     for (const node of level) {
       const before = next.length;
@@ -96,11 +100,13 @@ function flatten(root, trees) {
       if (CONTROLS.test(words)) words = words.replace(ALL_CONTROLS, "");
       if (words.length > limits.leaf_chars) throw new Error("eqkin:limit text longer than " + limits.leaf_chars);
       const tag = count && TOKENS.has(node.type) ? "mrow" : node.type; // KaTeX puts whole expressions into <mo>
-      trees.push(trees.tags.id(tag), trees.attributes.id(getAttributes(node)), trees.texts.id(words), count);
+      trees.addNode(tag, getAttributes(node), words, count);
     }
     level = next;
   }
-  return trees.size - start;
+  const size = trees.tag.length - start;
+  trees.sizes.push(size);
+  return size;
 }
 
 function buildTree(latex, displayMode) {
@@ -128,17 +134,16 @@ function checkDepth(latex) {
 export function convertFormulas(formulas, displayMode) {
   const trees = new TreeWriter(), outcomes = [], stop = Date.now() + 1000 * limits.batch_seconds;
   for (const latex of formulas) {
-    // what is left comes in the next call: one formula must not cost another its time or its symbols
-    if (outcomes.length && (Date.now() > stop || trees.texts.list.length > MAX_CODE - limits.tree_nodes)) break;
+    // What is left comes in the next call: one formula must not cost another its time.
+    if (outcomes.length && Date.now() > stop) break;
     outcomes.push(convertOne(latex, displayMode, trees));
   }
-  const sizes = outcomes.map((outcome) => outcome.size ?? outcome).filter(Number.isInteger);
-  return { outcomes, trees: { ...trees.toJSON(), sizes } };
+  return { outcomes, trees: trees.toJSON() };
 }
 
 // Returns the number of nodes, with the undefined commands if there are any, or an error.
 function convertOne(latex, displayMode, trees) {
-  const before = trees.size;
+  const before = trees.tag.length;
   session.end = Date.now() + 1000 * limits.formula_seconds;
   for (;;) {
     session.unknown = new Set();
@@ -147,7 +152,7 @@ function convertOne(latex, displayMode, trees) {
       const size = flatten(buildTree(latex, displayMode), trees);
       return session.unknown.size ? { size, unknown: [...session.unknown] } : size;
     } catch (error) {
-      trees.size = before;
+      trees.cutTo(before);
       const name = findUndefined(error); // one that only appears when macros are expanded
       if (name) settle([name]);
       else if (error instanceof RangeError) return { error: "eqkin:limit nesting too deep", position: -1 };
