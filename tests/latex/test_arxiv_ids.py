@@ -2,7 +2,7 @@
 
 import pytest
 
-from eqkin.latex.arxiv_ids import find_cited_ids, parse_arxiv_id
+from eqkin.latex.arxiv_ids import find_cited_ids, parse_arxiv_id, parse_file_name
 from eqkin.latex.outline import parse
 
 
@@ -27,6 +27,23 @@ from eqkin.latex.outline import parse
 def test_parse_arxiv_id_gives_one_form(written, plain):
     found = parse_arxiv_id(written)
     assert (found and found.base) == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("1706/1706.03762.gz", "1706.03762"),
+        ("hep-th9901001.gz", "hep-th/9901001"),
+        ("0704.0001v2.tar.gz", "0704.0001"),
+        ("math.AG0309136v2.gz", "math/0309136"),
+        ("notes2021.gz", None),
+        ("report2003123.zip", None),
+        ("1706.03762v1v2.gz", None),
+    ],
+)
+def test_identifiers_are_found_in_file_names(name, base):
+    found = parse_file_name(name)
+    assert (found and found.base) == base
 
 
 @pytest.mark.parametrize(

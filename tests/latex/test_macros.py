@@ -74,13 +74,10 @@ DEFINITIONS = [
 
 
 @pytest.mark.parametrize(("definition", "use", "meaning"), DEFINITIONS)
-def test_macro_definition_is_expanded(converter, definition, use, meaning):
-    assert trees(converter, rf"{definition}\begin{{document}}$${use}$$\end{{document}}") == [shown(converter, meaning)]
-
-
-@pytest.mark.parametrize(("definition", "use", "meaning"), DEFINITIONS)
-def test_macros_of_a_local_style_are_used(converter, definition, use, meaning):
-    assert trees(converter, f"$${use}$$", styles=[definition]) == [shown(converter, meaning)]
+def test_macro_definitions_of_documents_and_local_styles_are_expanded(converter, definition, use, meaning):
+    expected = [shown(converter, meaning)]
+    assert trees(converter, rf"{definition}\begin{{document}}$${use}$$\end{{document}}") == expected
+    assert trees(converter, f"$${use}$$", styles=[definition]) == expected
 
 
 def test_redefinition_in_the_body_holds_from_there_on(converter):
@@ -90,35 +87,20 @@ def test_redefinition_in_the_body_holds_from_there_on(converter):
     assert [e.epoch for e in parse(text).equations] == [0, 1, 1, 2]
 
 
-def test_repeated_definition_makes_no_new_macro_table():
+def test_macro_tables_are_made_where_a_meaning_changes_up_to_a_limit():
     assert len(parse(r"$$\x$$\def\x{a}$$\x$$\def\x{a}$$\x$$").macros) == 1
-
-
-def test_macro_first_defined_in_the_body_also_holds_before():
-    document = parse(r"$$\x$$\def\x{a}")
-    assert document.macros[0][r"\x"].body == "a"
-
-
-def test_number_of_macro_tables_is_limited():
+    # A macro first defined in the body also holds before.
+    assert parse(r"$$\x$$\def\x{a}").macros[0][r"\x"].body == "a"
     document = parse("".join(rf"\def\x{{{i}}}$$\x$$" for i in range(1000)))
-    assert len(document.macros) <= 200
-    assert len(document.equations) == 1000
+    assert len(document.macros) <= 200 and len(document.equations) == 1000
 
 
 def test_bad_macro_costs_only_the_equations_that_use_it(converter):
-    text = r"""\newcommand{\bad}{\left( \frac{} \newcommand \newcommand{\worse \def\def \let
-    \begin{document}$$a=b$$ $$\bad$$\end{document}"""
-    document = parse(text)
-    conversion = convert_formulas(
-        converter, [e.body for e in document.equations], document.packages, document.macros[0]
-    )
-    assert conversion.outcomes[0].failure is None
-    text = r"\newcommand{\bad}{\left( \frac}\newcommand{\good}{g}\begin{document}$$\bad$$ $$\good$$\end{document}"
-    document = parse(text)
-    conversion = convert_formulas(
-        converter, [e.body for e in document.equations], document.packages, document.macros[0]
-    )
-    assert [o.failure is None for o in conversion.outcomes] == [False, True]
+    for definitions in (r"\newcommand{\bad}{\left( \frac}", r"\newcommand \newcommand{\worse \def\def \let"):
+        document = parse(definitions + r"\begin{document}$$a=b$$ $$\bad$$\end{document}")
+        formulas = [equation.body for equation in document.equations]
+        conversion = convert_formulas(converter, formulas, document.packages, document.macros[0])
+        assert conversion.outcomes[0].failure is None
 
 
 STRUCTURAL = [

@@ -1,10 +1,7 @@
 """Sections, display equations and prose of a document."""
 
-import unicodedata
-
 import pytest
 
-from eqkin.latex.environments import ALIGNED_ENVIRONMENTS, GATHERED_ENVIRONMENTS
 from eqkin.latex.outline import parse
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from tests.limits import changed_limits
@@ -23,13 +20,6 @@ def test_every_display_environment_is_found(name, star):
     assert [(e.environment, e.body) for e in document.equations] == [(name + star, "a=b")]
 
 
-@pytest.mark.parametrize(
-    "text", [r"\[ a=b \]", "$$ a=b $$", "$$a=b$$.", r"\\ \[a=b\]", r"\begin {displaymath}a=b\end {displaymath}"]
-)
-def test_bracket_and_dollar_displays_are_found(text):
-    assert bodies(text) == ["a=b"]
-
-
 @pytest.mark.parametrize("name", ["array", "aligned", "split", "cases", "matrix", "pmatrix"])
 def test_inner_environments_are_displays_only_outside_of_math(name):
     inner = rf"\begin{{{name}}} a \end{{{name}}}"
@@ -38,36 +28,42 @@ def test_inner_environments_are_displays_only_outside_of_math(name):
     assert bodies(rf"\[ {inner} \] and $$ {inner} $$") == [inner, inner]
 
 
-def test_inner_environment_may_contain_itself():
-    nested = r"\begin{array}{c} \begin{array}{c} a \end{array} \\ b \end{array}"
-    assert bodies(nested + " then " + nested) == [r"{c} \begin{array}{c} a \end{array} \\ b"] * 2
+NESTED = r"\begin{array}{c} \begin{array}{c} a \end{array} \\ b \end{array}"
+MATRIX = r"$\begin{pmatrix}a\end{pmatrix}$"
+CASES = r"\(x = \begin{cases}a\\b\end{cases}\)"
 
 
-def test_equations_are_in_document_order_each_once():
-    text = (
-        r"$$1$$ \begin{align}2\end{align} \[3\] \begin{gather*}4\end{gather*} $$5$$ \begin{equation}$$6$$\end{equation}"
-    )
-    assert bodies(text) == ["1", "2", "3", "4", "5", "$$6$$"]
-
-
-def test_inline_math_line_breaks_and_escaped_dollars_are_not_displays():
-    text = r"It costs 5\$ and 6\$, $x$ and \(y\), \\[2pt] a row, \\$z$ and $\$$; $$d$$."
-    assert bodies(text) == ["d"]
-
-
-@pytest.mark.parametrize("inline", [r"$\begin{pmatrix}a\end{pmatrix}$", r"\(x = \begin{cases}a\\b\end{cases}\)"])
-def test_environment_in_inline_math_is_not_a_display(inline):
-    assert bodies(f"text {inline} more") == []
-    assert bodies(rf"\\({inline}) \( lost \[d\]") == ["d"]
-    assert bodies(f"text {inline} more $$d$$ and {inline}") == ["d"]
-
-
-def test_unclosed_display_is_ignored():
-    assert bodies(r"\begin{equation} lost \begin{align}a\end{align} \[ lost too $$b$$") == ["a", "b"]
-
-
-def test_empty_displays_are_not_equations():
-    assert bodies(r"$$ $$ \begin{equation}\label{x}\end{equation} $$$$") == []
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"\[ a=b \]", ["a=b"]),
+        ("$$ a=b $$", ["a=b"]),
+        ("$$a=b$$.", ["a=b"]),
+        (r"\\ \[a=b\]", ["a=b"]),
+        (r"\begin {displaymath}a=b\end {displaymath}", ["a=b"]),
+        (NESTED + " then " + NESTED, [r"{c} \begin{array}{c} a \end{array} \\ b"] * 2),
+        (
+            r"$$1$$ \begin{align}2\end{align} \[3\] \begin{gather*}4\end{gather*} \begin{equation}$$5$$\end{equation}",
+            ["1", "2", "3", "4", "$$5$$"],
+        ),
+        (r"It costs 5\$ and 6\$, $x$ and \(y\), \\[2pt] a row, \\$z$ and $\$$; $$d$$.", ["d"]),
+        (rf"text {MATRIX} more {CASES}", []),
+        (rf"\\({MATRIX}) \( lost \[d\]", ["d"]),
+        (rf"text {CASES} more $$d$$ and {MATRIX}", ["d"]),
+        (r"\begin{equation} lost \begin{align}a\end{align} \[ lost too $$b$$", ["a", "b"]),
+        (r"$$ $$ \begin{equation}\label{x}\end{equation} $$$$", []),
+        (r"\iffalse $$no$$ \else $$yes$$ \fi $$2$$", ["yes", "2"]),
+        ("$$5\\% $$ 10\\% \\\\% $$no$$\n$$2$$", ["5\\%", "2"]),
+        (r"\begin{document}$$1$$\end{document}$$2$$", ["1"]),
+        (
+            "\\newcommand{\\Begin}{\\begin{document}\\maketitle}\n\\newcommand{\\End}{\\bibliography{x}\\end{document}}\n"
+            "\\Begin $$a = b$$ \\End\n",
+            ["a = b"],
+        ),
+    ],
+)
+def test_displays_are_found_each_once_and_in_order(text, expected):
+    assert bodies(text) == expected
 
 
 def test_numbering_is_removed_and_the_label_kept():
@@ -124,22 +120,10 @@ def test_hidden_text_is_not_read(hidden):
     assert bodies(f"$$1$$ {hidden} $$2$$") == ["1", "2"]
 
 
-def test_else_branch_of_iffalse_is_read():
-    assert bodies(r"\iffalse $$no$$ \else $$yes$$ \fi $$2$$") == ["yes", "2"]
-
-
-def test_escaped_percent_sign_is_not_a_comment():
-    assert bodies("$$5\\% $$ 10\\% \\\\% $$no$$\n$$2$$") == ["5\\%", "2"]
-
-
 def test_packages_come_from_the_preamble_and_the_styles():
     text = r"\documentclass{a}\usepackage[x]{amsmath, physics}\RequirePackage{local/mine}\begin{document}\end{document}"
     assert parse(text, [r"\RequirePackage{bm}"]).packages == ["amsmath", "physics", "mine", "bm"]
     assert parse("no preamble").packages is None
-
-
-def test_text_after_the_document_is_not_read():
-    assert bodies(r"\begin{document}$$1$$\end{document}$$2$$") == ["1"]
 
 
 @changed_limits(equations_per_paper=3)
@@ -148,13 +132,6 @@ def test_number_of_equations_is_limited():
     assert len(document.equations) == 3
     assert document.truncated
     assert not parse("$$x$$" * 3).truncated
-
-
-def test_outer_environments_are_aligned_or_gathered():
-    assert {name for name in NUMBERED if name not in ALIGNED_ENVIRONMENTS | GATHERED_ENVIRONMENTS} == {
-        "equation",
-        "dmath",
-    }
 
 
 @pytest.mark.parametrize(
@@ -171,19 +148,6 @@ def test_outer_environments_are_aligned_or_gathered():
 )
 def test_accents_and_signs_become_characters(written, plain):
     assert to_plain_text(written) == plain
-
-
-def test_authors_are_read_without_their_footnotes():
-    text = r"\author{Ada Lovelace\thanks{London} \and Emmy N\"other$^1$ \\ G\"ottingen}\begin{document}x\end{document}"
-    assert [unicodedata.normalize("NFC", name) for name in parse(text).about.authors] == ["Ada Lovelace", "Emmy Nöther"]
-
-
-def test_document_opened_and_closed_by_macros_is_read():
-    text = (
-        "\\newcommand{\\Begin}{\\begin{document}\\maketitle}\n\\newcommand{\\End}{\\bibliography{x}\\end{document}}\n"
-        "\\Begin\n\\begin{equation} a = b \\end{equation}\n\\End\n"
-    )
-    assert [equation.body for equation in parse(text).equations] == ["a = b"]
 
 
 def test_numbering_and_intertext_are_removed_from_the_formula():

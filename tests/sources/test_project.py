@@ -86,9 +86,6 @@ def test_includes_are_searched_next_to_the_main_file_and_the_including_file():
 )
 def test_includes_in_comments_and_verbatim_are_ignored(body):
     assert "secret" not in read({"main.tex": document(body + "\n"), "part.tex": "secret"}).text
-
-
-def test_escaped_percent_is_not_a_comment():
     assert "found" in read({"main.tex": document(r"50\% \input{part}"), "part.tex": "found"}).text
 
 
@@ -147,11 +144,8 @@ def test_local_styles_are_found_by_every_command_that_loads_them():
     for name in ("fromclass", "deeper", "more", "macros"):
         assert styles.count(rf"\def\{name}") == 1
     assert "unused" not in styles
-
-
-def test_old_documents_name_styles_as_options():
-    text = r"\documentstyle[12pt,mine]{article}\begin{document}x\end{document}"
-    assert read({"a.tex": text, "mine.sty": r"\def\x{y}"}).styles == [r"\def\x{y}"]
+    old = r"\documentstyle[12pt,mine]{article}\begin{document}x\end{document}"
+    assert read({"a.tex": old, "mine.sty": r"\def\x{y}"}).styles == [r"\def\x{y}"]
 
 
 def test_bibliography_named_like_the_main_file_comes_first():
