@@ -20,8 +20,9 @@ from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import BinaryIO
-from xml.etree.ElementTree import Element, ParseError, tostring
+from xml.etree.ElementTree import Element, ParseError
 
+import orjson
 from defusedxml import DefusedXmlException  # type: ignore[import-untyped]
 from defusedxml.ElementTree import fromstring  # type: ignore[import-untyped]
 
@@ -81,40 +82,40 @@ class ArxivClient:
 
     def fetch_metadata(self, arxiv_id: ArxivId) -> ArxivMetadata:
         """Return title, authors, categories and abstract; raise `BadInput` if arXiv does not know the paper."""
-        address = f"{self.api}?{urllib.parse.urlencode({'id_list': arxiv_id.full, 'max_results': '1'})}"
-        path = self._fetch_cached(arxiv_id.full, address, "atom", _MAX_FEED_BYTES, arxiv_id.version > 0)
+        path = self._get_metadata_path(arxiv_id)
+        if not self._is_cached(path, arxiv_id.version > 0):
+            self._download_metadata([arxiv_id])
         try:
-            papers = parse_feed(read_capped(path, _MAX_FEED_BYTES), address)
-            if not papers or papers[0].arxiv_id != arxiv_id.base:
-                raise BadInput(f"{address}: arXiv does not know the paper")
-        except BadInput:
-            path.unlink(missing_ok=True)  # an answer that cannot be read is not worth keeping
-            raise
-        return papers[0]
+            return ArxivMetadata(**orjson.loads(read_capped(path, _MAX_FEED_BYTES)))
+        except (BadInput, ValueError, TypeError) as error:
+            path.unlink(missing_ok=True)
+            raise BadInput(f"{arxiv_id.full}: arXiv does not know the paper") from error
 
     def prefetch_metadata(self, arxiv_ids: Sequence[ArxivId]) -> None:
         """Fetch the metadata of many papers in few requests; what fails is fetched one by one later."""
-        missing = [one for one in arxiv_ids if not self._is_fresh(self._get_path(one.full, "atom"), one.version > 0)]
-        if self.is_offline or len(missing) < 2:
+        if self.is_offline:
             return
+        missing = [one for one in arxiv_ids if not self._is_cached(self._get_metadata_path(one), one.version > 0)]
         for start in range(0, len(missing), _BATCH_IDS):
-            batch = missing[start : start + _BATCH_IDS]
-            query = {"id_list": ",".join(one.full for one in batch), "max_results": str(len(batch))}
-            path = self.folder / "batch.atom"
-            with suppress(EqkinError, ParseError, DefusedXmlException, ValueError):
-                self.download(f"{self.api}?{urllib.parse.urlencode(query)}", path, _MAX_FEED_BYTES)
-                self._split_feed(fromstring(read_capped(path, _MAX_FEED_BYTES), forbid_dtd=True), batch)
+            with suppress(EqkinError):
+                self._download_metadata(missing[start : start + _BATCH_IDS])
 
-    def _split_feed(self, feed: Element, arxiv_ids: list[ArxivId]) -> None:
-        """Store each entry of a feed as the answer for its paper."""
-        by_id = {one.base: one for one in arxiv_ids}
-        for entry in list(feed.iter(f"{_ATOM}entry")):
-            found = parse_arxiv_id(entry.findtext(f"{_ATOM}id", ""))
-            if found and found.base in by_id:
-                single = Element(f"{_ATOM}feed")
-                single.append(entry)
-                with write_atomically(self._get_path(by_id[found.base].full, "atom")) as path:
-                    path.write_bytes(tostring(single))
+    def _download_metadata(self, arxiv_ids: Sequence[ArxivId]) -> None:
+        """Ask for the metadata of some papers at once, and keep what arXiv knows."""
+        address = self._make_query(id_list=",".join(one.full for one in arxiv_ids), max_results=str(len(arxiv_ids)))
+        feed = self.folder / "metadata.atom"
+        self.download(address, feed, _MAX_FEED_BYTES)
+        found = {about.arxiv_id: about for about in parse_feed(read_capped(feed, _MAX_FEED_BYTES), address)}
+        for arxiv_id in arxiv_ids:
+            if arxiv_id.base in found:
+                with write_atomically(self._get_metadata_path(arxiv_id)) as path:
+                    path.write_bytes(orjson.dumps(found[arxiv_id.base]))
+
+    def _get_metadata_path(self, arxiv_id: ArxivId) -> Path:
+        return self._get_path(arxiv_id.full, "json")
+
+    def _make_query(self, **fields: str) -> str:
+        return f"{self.api}?{urllib.parse.urlencode(fields)}"
 
     def find_paper(self, title: str, authors: Sequence[str]) -> ArxivId:
         """Return the paper with a title and one of the authors; raise `BadInput` if arXiv has none."""
@@ -123,7 +124,7 @@ class ArxivClient:
             raise BadInput("it has no arXiv identifier, and its title is too short to be searched for")
         names = [author.split()[-1] for author in authors if author.split()]
         query = f'ti:"{" ".join(words)}"' + (f" AND au:{names[0]}" if names else "")
-        address = f"{self.api}?{urllib.parse.urlencode({'search_query': query, 'max_results': '5'})}"
+        address = self._make_query(search_query=query, max_results="5")
         path = self._fetch_cached("search-" + hash_parts(query), address, "atom", _MAX_FEED_BYTES)
         for found in parse_feed(read_capped(path, _MAX_FEED_BYTES), address):
             likeness = SequenceMatcher(None, _normalise_title(found.title), " ".join(words)).ratio()
@@ -136,19 +137,22 @@ class ArxivClient:
     def _get_path(self, name: str, suffix: str) -> Path:
         return self.folder / f"{name.replace('/', '_')}.{suffix}"
 
-    def _is_fresh(self, path: Path, is_fixed: bool) -> bool:
+    def _is_cached(self, path: Path, is_fixed: bool) -> bool:
+        """Return whether a download is there and still holds; raise `BadInput` if it had to be fetched, but may not."""
         try:
-            return self.is_offline or is_fixed or time.time() - path.stat().st_mtime < self.max_age
+            is_fresh = self.is_offline or is_fixed or time.time() - path.stat().st_mtime < self.max_age
         except OSError:
-            return False
+            is_fresh = False
+        if is_fresh and path.exists():
+            return True
+        if self.is_offline:
+            raise BadInput("its source was not fetched: `eqkin add --fetch` fetches it from arXiv")
+        return False
 
     def _fetch_cached(self, name: str, address: str, suffix: str, max_bytes: int, is_fixed: bool = False) -> Path:
         path = self._get_path(name, suffix)
-        if path.exists() and self._is_fresh(path, is_fixed):
-            return path
-        if self.is_offline:
-            raise BadInput("its source was not fetched: `eqkin add --fetch` fetches it from arXiv")
-        self.download(address, path, max_bytes)
+        if not self._is_cached(path, is_fixed):
+            self.download(address, path, max_bytes)
         return path
 
     def download(self, address: str, target: Path, max_bytes: int) -> None:

@@ -15,6 +15,7 @@ import shutil
 import sqlite3
 import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -45,9 +46,8 @@ _MAX_FIELDS = 20 * MAX_REFERENCES
 _MAX_VALUE_BYTES = 1_000_000  # one value of Zotero's database
 _ZOTERO_SECONDS = 60.0
 _FIRST_PAGE_CHARS = 20_000  # of a PDF, searched for identifiers
-_BIBTEX_FIELDS = frozenset(  # that are read; to decode LaTeX takes long
-    "title author year date eprint archiveprefix eprinttype journal url doi note howpublished number".split()
-)
+_BIBTEX_LINKS = ("eprint", "journal", "url", "doi", "note", "howpublished", "number")
+_BIBTEX_FIELDS = frozenset((*_BIBTEX_LINKS, "title", "author", "year", "date"))  # to decode others would take long
 _MAX_BIBTEX_CHARS = 20_000  # of one field
 _RIS_TAG = re.compile(r"[A-Z][A-Z0-9]  -")
 _STAMP = re.compile(r"arXiv:\s*\S{7,30}\s*\[")  # at the margin of the first page; other identifiers there are cited
@@ -173,17 +173,17 @@ def _read_bibtex(text: str) -> Iterator[Reference]:
     decoder = middlewares.LatexDecodingMiddleware(keep_math_mode=True)
     parsed = parse_string(text, append_middleware=[_FieldSelector(), decoder])
     for entry in parsed.entries:
-        fields = {name.lower(): " ".join(str(field.value).split()) for name, field in entry.fields_dict.items()}
-        named = [fields.get(name, "") for name in ("journal", "url", "doi", "note", "howpublished", "number")]
-        is_arxiv = "arxiv" in (fields.get("archiveprefix", "") + fields.get("eprinttype", "")).lower()
-        eprint = parse_arxiv_id(fields.get("eprint", ""))
+        fields: defaultdict[str, str] = defaultdict(str)
+        fields.update({name.lower(): " ".join(str(field.value).split()) for name, field in entry.fields_dict.items()})
+        linked = [fields[name] for name in _BIBTEX_LINKS]
         yield Reference(
             name=entry.key,
-            title=re.sub(r"[{}]", "", fields.get("title", "")),
-            authors=tuple(order_name(name) for name in re.split(r"\s+and\s+", fields.get("author", "")) if name),
-            year=find_year(fields.get("year", "") or fields.get("date", "")),
-            arxiv_id=eprint if is_arxiv or eprint else _find_id(fields.get("eprint", ""), *named),
-            doi=_find_doi(fields.get("doi", ""), fields.get("url", "")),
+            title=re.sub(r"[{}]", "", fields["title"]),
+            authors=tuple(order_name(name) for name in re.split(r"\s+and\s+", fields["author"]) if name),
+            year=find_year(fields["year"] or fields["date"]),
+            # Under `eprint` stands a bare identifier, elsewhere one that is marked as arXiv's.
+            arxiv_id=parse_arxiv_id(fields["eprint"]) or _find_id(*linked),
+            doi=_find_doi(fields["doi"], fields["url"]),
         )
 
 
