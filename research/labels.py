@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.formulas import Forest
-from eqkin.formulas.kernels import place_nodes
 from eqkin.learning.normal import find_variants
+from eqkin.learning.normal_kernels import place_nodes
 
 
 def label_nodes(forest: Forest) -> tuple[list[str], npt.NDArray[np.int32]]:

@@ -285,7 +285,6 @@ def test_arrays_describe_the_tree(parser, converter):
     parent = find_parents(forest.label, forest.depth, forest.offsets, len(forest.labels))
     assert parent.tolist() == [0, 0, 0, 2, 2, 4, 4, 7]
     assert forest.depth.tolist() == [0, 1, 1, 2, 2, 3, 3, 0]
-    assert np.flatnonzero(forest.is_leaf).tolist() == [1, 3, 5, 6, 7]
 
 
 def extract_term_sets(parser, converter, *formulas):

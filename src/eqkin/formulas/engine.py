@@ -33,8 +33,8 @@ import orjson
 from py_mini_racer import JSEvalException, JSOOMException, JSTimeoutException, MiniRacer, init_mini_racer
 
 from eqkin.errors import CorruptData, EqkinError
-from eqkin.formulas.forest import Forest
-from eqkin.formulas.operators import FORM_KINDS, OperatorForest, accumulate
+from eqkin.formulas.forest import Forest, accumulate
+from eqkin.formulas.operators import FORM_KINDS, OperatorForest
 from eqkin.formulas.scripts import join_modules, load_katex
 from eqkin.latex.environments import DIAGRAM_COMMANDS
 from eqkin.latex.macros import Macro, find_providers, load_preludes

@@ -56,20 +56,17 @@ class Forest:
 
     def select(self, indices: Sequence[int] | Places) -> Forest:
         """Return a forest of the trees at `indices`, in that order, with only the strings they use."""
-        indices = np.asarray(indices, dtype=np.int64)
-        sizes = self.offsets[indices + 1] - self.offsets[indices]
-        offsets = np.concatenate(([0], np.cumsum(sizes)))
-        nodes = np.repeat(self.offsets[:-1][indices] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        nodes, offsets = gather_rows(self.offsets, np.asarray(indices, np.int64))
         return self._compact(nodes, offsets)
 
     @classmethod
     def concatenate(cls, forests: Sequence[Forest]) -> Forest:
         """Return one forest of all trees, one forest after the other, with common string lists."""
-        tags, tag = _join_strings([forest.tags for forest in forests], [forest.tag for forest in forests])
-        attributes, attribute = _join_strings(
+        tags, tag = join_strings([forest.tags for forest in forests], [forest.tag for forest in forests])
+        attributes, attribute = join_strings(
             [forest.attributes for forest in forests], [forest.attribute for forest in forests]
         )
-        texts, text = _join_strings([forest.texts for forest in forests], [forest.text for forest in forests])
+        texts, text = join_strings([forest.texts for forest in forests], [forest.text for forest in forests])
         n_children = np.concatenate([np.zeros(0, np.uint8), *(forest.n_children for forest in forests)])
         sizes = np.concatenate([np.zeros(0, np.int64), *(forest.sizes for forest in forests)])
         return cls(
@@ -80,7 +77,7 @@ class Forest:
             attribute=attribute,
             text=text,
             n_children=_to_smallest_dtype(n_children, int(n_children.max(initial=0)) + 1),
-            offsets=np.concatenate(([0], np.cumsum(sizes))),
+            offsets=accumulate(sizes),
         )
 
     def canonicalise(self) -> Forest:
@@ -129,7 +126,7 @@ class Forest:
             attribute=attribute,
             text=text,
             n_children=n_children,
-            offsets=np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
+            offsets=accumulate(sizes),
         )
 
     def validate(self) -> None:
@@ -170,7 +167,7 @@ def _compact_strings(strings: list[str], indices: Array, alphabetical: bool) -> 
     return [strings[i] for i in used], _to_smallest_dtype(rank[indices], max(len(used), 1))
 
 
-def _join_strings(lists: Sequence[list[str]], columns: Sequence[Array]) -> tuple[list[str], Array]:
+def join_strings(lists: Sequence[Sequence[str]], columns: Sequence[Array]) -> tuple[list[str], Array]:
     """Return the strings of several lists without repetition, and the indices of all columns into that list."""
     index: dict[str, int] = {}
     parts = [np.zeros(0, np.int64)]
@@ -221,3 +218,16 @@ def iter_blocks(offsets: Places, size: int = NODES_PER_BLOCK) -> Iterator[tuple[
         last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + size, "right")) - 1)
         yield slice(first, last), slice(int(offsets[first]), int(offsets[last]))
         first = last
+
+
+def accumulate(sizes: npt.NDArray[Any]) -> Places:
+    """Return where each part begins if parts of these sizes follow one another, and where the last ends."""
+    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+
+
+def gather_rows(offsets: npt.NDArray[Any], rows: Places) -> tuple[Places, Places]:
+    """Return the indices of all members of some rows, and the offsets of these rows in them."""
+    starts = offsets[rows].astype(np.int64)
+    sizes = offsets[rows + 1].astype(np.int64) - starts
+    ends = accumulate(sizes)
+    return np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1]), ends

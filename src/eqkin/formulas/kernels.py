@@ -10,7 +10,7 @@ Terms are described in `eqkin.formulas.terms`.
 from __future__ import annotations
 
 import numpy as np
-from numba import bool_, float32, int64, types, uint8, uint16, uint32, uint64
+from numba import bool_, float32, int64, types, uint8, uint32, uint64
 
 from eqkin.compiler import njit
 from eqkin.formulas.hashing import GOLDEN, MULTIPLIERS
@@ -32,10 +32,9 @@ _VARIABLE, _APPLIED, _DETAIL = map(np.uint64, (LabelKinds.VARIABLE, LabelKinds.A
 _WRAPPER = np.uint64(LabelKinds.WRAPPER)
 _SIMPLE = np.uint64(LabelKinds.VARIABLE | LabelKinds.PLAIN | LabelKinds.INDEXED | LabelKinds.DETAIL)
 
-_NUMBERS, _BYTES, _CODES, _HASHES, _FLAGS, _FLOATS = (
-    types.Array(dtype, 1, "C", readonly=True) for dtype in (int64, uint8, uint32, uint64, bool_, float32)
+_NUMBERS, _CODES, _HASHES, _FLOATS = (
+    types.Array(dtype, 1, "C", readonly=True) for dtype in (int64, uint32, uint64, float32)
 )
-_PREFIXES = types.Array(uint16, 1, "C", readonly=True)
 _TABLE = types.Array(uint64, 2, "C", readonly=True)
 
 
@@ -231,45 +230,3 @@ def add_overlaps(label, depth, offsets, table, seeds, known, codes, families, we
                 factor = saturated[min(counts[number, term], len(saturated) - 1)]
                 overlaps[families[term], number] += factor * weights[term]
     return True
-
-
-@njit(types.UniTuple(int64[::1], 4)(_NUMBERS, _NUMBERS), cache=True, nogil=True)
-def place_nodes(n_children, offsets):
-    """Return parent and first child of the nodes of breadth-first trees, their ranks depth first, sizes of subtrees.
-
-    A root is its own parent; ranks are counted from the root. Arrays are empty if the nodes do not form trees.
-
-    Args:
-        n_children: Number of children of each node.
-        offsets: The first node of each tree, and the end of the last.
-    """
-    count = len(n_children)
-    parent, first, rank, size = (
-        np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64), np.ones(count, np.int64),
-    )  # fmt: skip
-    nothing = parent[:0]
-    if offsets[0] != 0 or offsets[-1] != count:
-        return nothing, nothing, nothing, nothing
-    for tree in range(len(offsets) - 1):
-        start, end = offsets[tree], offsets[tree + 1]
-        following = start + 1
-        if not start < end <= count:
-            return nothing, nothing, nothing, nothing
-        parent[start] = start
-        for node in range(start, end):
-            if n_children[node] < 0 or n_children[node] > end - following or following <= node:
-                return nothing, nothing, nothing, nothing
-            first[node] = following
-            for child in range(following, following + n_children[node]):
-                parent[child] = node
-            following += n_children[node]
-        if following != end:
-            return nothing, nothing, nothing, nothing
-        for node in range(end - 1, start, -1):
-            size[parent[node]] += size[node]
-        for node in range(start, end):
-            at = rank[node] + 1
-            for child in range(first[node], first[node] + n_children[node]):
-                rank[child] = at
-                at += size[child]
-    return parent, first, rank, size

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.formulas.forest import Forest
+from eqkin.formulas.forest import Forest, accumulate
 from eqkin.limits import LIMITS
 
 ROW_TAGS = frozenset({"mrow", "mstyle", "mpadded", "math"})  # mean nothing inside each other
@@ -99,7 +99,7 @@ def join_columns(trees: Sequence[NodeColumns]) -> Forest:
         attribute=attribute,
         text=text,
         n_children=np.array(list(chain.from_iterable(tree.counts for tree in trees)), np.int64),
-        offsets=np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
+        offsets=accumulate(np.array(sizes, np.int64)),
     )
 
 

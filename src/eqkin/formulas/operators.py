@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData
+from eqkin.formulas.forest import accumulate, gather_rows, join_strings
 from eqkin.formulas.hashing import Codes
 from eqkin.formulas.labels import describe_labels
 from eqkin.formulas.packing import hash_columns, pack_columns, unpack_columns
@@ -52,41 +53,40 @@ class OperatorForest:
         """What `describe_labels` says of the labels that occur: (labels, LABEL_COLUMNS)."""
         return describe_labels(self.labels)
 
-    @property
-    def is_leaf(self) -> npt.NDArray[np.bool_]:
-        """Which nodes have no operands: (nodes,)."""
-        return np.append(self.depth[1:], 0)[: len(self.depth)] <= self.depth
-
     def select(self, trees: Sequence[int] | Integers) -> OperatorForest:
         """Return a forest of the given trees, in that order; it keeps the whole list of labels."""
         trees = np.asarray(trees, np.int64)
         nodes, offsets = gather_rows(self.offsets, trees)
         statements, form_offsets = gather_rows(self.form_offsets, trees)
-        columns = self.label[nodes], self.depth[nodes], offsets, self.unparsed[trees], self.forms[statements]
-        return OperatorForest(self.labels, *columns, form_offsets)
+        return OperatorForest(
+            labels=self.labels,
+            label=self.label[nodes],
+            depth=self.depth[nodes],
+            offsets=offsets,
+            unparsed=self.unparsed[trees],
+            forms=self.forms[statements],
+            form_offsets=form_offsets,
+        )
 
     @classmethod
     def concatenate(cls, forests: Sequence[OperatorForest]) -> OperatorForest:
-        """Return one forest of all trees, one forest after the other."""
-        parts = (_EMPTY, *forests)
-        index: dict[str, int] = {}
-        label = []
-        same_labels = len({id(part.labels) for part in forests}) == 1
-        for part in forests if not same_labels else ():
-            used, position = np.unique(part.label, return_inverse=True)
-            names = (part.labels[at] for at in used.tolist())
-            label.append(np.array([index.setdefault(name, len(index)) for name in names], np.int64)[position])
-
-        def join(name: str) -> Any:
-            return np.concatenate([getattr(part, name) for part in parts])
-
-        def join_offsets(name: str) -> Integers:
-            return accumulate(np.concatenate([np.diff(getattr(part, name)) for part in parts]))
-
-        numbers = join("label") if same_labels else np.concatenate([_NO_NUMBERS, *label])
-        columns = numbers, join("depth"), join_offsets("offsets"), join("unparsed")
-        labels = forests[0].labels if same_labels else list(index)
-        return cls(labels, *columns, join("forms"), join_offsets("form_offsets"))
+        """Return one forest of all trees, one forest after the other, with a common list of labels."""
+        labels, label = join_strings([forest.labels for forest in forests], [forest.label for forest in forests])
+        depths = [forest.depth for forest in forests]
+        sizes = [np.diff(forest.offsets) for forest in forests]
+        unparsed = [forest.unparsed for forest in forests]
+        forms = [forest.forms for forest in forests]
+        statements = [np.diff(forest.form_offsets) for forest in forests]
+        nothing = np.zeros(0, np.int64)
+        return cls(
+            labels=labels,
+            label=label.astype(np.int64),
+            depth=np.concatenate([nothing, *depths]),
+            offsets=accumulate(np.concatenate([nothing, *sizes])),
+            unparsed=np.concatenate([nothing, *unparsed]),
+            forms=np.concatenate([np.zeros((0, len(FORM_KINDS)), np.uint32), *forms]),
+            form_offsets=accumulate(np.concatenate([nothing, *statements])),
+        )
 
     def to_bytes(self) -> bytes:
         """Return the stored form of these trees, with only the labels they use; `from_bytes` reads it."""
@@ -164,21 +164,3 @@ def share_form(
     columns = [FORM_KINDS.index(kind) for kind in kinds]
     same: npt.NDArray[np.bool_] = ((forms[:, columns] == form[:, columns]) & (form[:, columns] != 0)).any(axis=1)
     return same
-
-
-def accumulate(sizes: npt.NDArray[Any]) -> Integers:
-    """Return where each part begins if parts of these sizes follow one another, and where the last ends."""
-    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-
-
-def gather_rows(offsets: npt.NDArray[Any], rows: Integers) -> tuple[Integers, Integers]:
-    """Return the indices of all members of some rows, and the offsets of these rows in them."""
-    starts = offsets[rows].astype(np.int64)
-    sizes = offsets[rows + 1].astype(np.int64) - starts
-    ends = accumulate(sizes)
-    return np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1]), ends
-
-
-_NO_NUMBERS, _NO_OFFSETS = np.zeros(0, np.int64), np.zeros(1, np.int64)
-_NO_FORMS = np.zeros((0, len(FORM_KINDS)), np.uint32)
-_EMPTY = OperatorForest([], _NO_NUMBERS, _NO_NUMBERS, _NO_OFFSETS, _NO_NUMBERS, _NO_FORMS, _NO_OFFSETS)

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.formulas.forest import Places
+from eqkin.formulas.forest import Places, accumulate
 from eqkin.formulas.hashing import Codes, combine_hashes, hash_strings
 from eqkin.formulas.kinds import FAMILY_BITS
-from eqkin.formulas.operators import FORM_KINDS, OperatorForest, accumulate
+from eqkin.formulas.operators import FORM_KINDS, OperatorForest
 
 TERM_FAMILIES = ("path", "tree", "form")  # by their number in `Terms.family`
 COMPARED_FAMILIES = 2  # the first ones make similarities; forms only find formulas

@@ -36,7 +36,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData
-from eqkin.formulas.operators import FORM_KINDS, SAME_FORM_KINDS, OperatorForest, accumulate, gather_rows
+from eqkin.formulas.forest import accumulate, gather_rows
+from eqkin.formulas.operators import FORM_KINDS, SAME_FORM_KINDS, OperatorForest
 from eqkin.index.features import Codes, Floats, Integers, TreeFeatures, normalise_length
 from eqkin.index.manifest import REBUILD_HINT, PartEntry
 from eqkin.library.references import EquationColumns

@@ -19,8 +19,7 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.formulas import Forest, ForestBuilder
-from eqkin.formulas.forest import Array
-from eqkin.formulas.operators import accumulate
+from eqkin.formulas.forest import Array, accumulate
 from eqkin.learning.array_files import Arrays, read_arrays, write_arrays
 from eqkin.learning.text import ContextWords, collect_contexts
 from eqkin.library.files import LibraryFiles

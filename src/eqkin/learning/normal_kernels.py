@@ -7,7 +7,7 @@ from numba import int64, types, uint64
 
 from eqkin.compiler import njit
 from eqkin.formulas.hashing import hash_string
-from eqkin.formulas.kernels import combine_pair, place_nodes
+from eqkin.formulas.kernels import combine_pair
 from eqkin.learning.normal import TAG_BITS, TEXT_BITS
 
 _ROW, _ORDERED, _SPACE, _TEXT, _IDENTIFIER, _SYMBOL = map(np.uint64, TAG_BITS)
@@ -17,6 +17,48 @@ _ROW_HASH, _SIGN_HASH = np.uint64(hash_string("mrow")), np.uint64(hash_string("m
 
 _NUMBERS, _HASHES = (types.Array(dtype, 1, "C", readonly=True) for dtype in (int64, uint64))
 _TABLE = types.Array(uint64, 2, "C", readonly=True)
+
+
+@njit(types.UniTuple(int64[::1], 4)(_NUMBERS, _NUMBERS), cache=True, nogil=True)
+def place_nodes(n_children, offsets):
+    """Return parent and first child of the nodes of breadth-first trees, their ranks depth first, sizes of subtrees.
+
+    A root is its own parent; ranks are counted from the root. Arrays are empty if the nodes do not form trees.
+
+    Args:
+        n_children: Number of children of each node.
+        offsets: The first node of each tree, and the end of the last.
+    """
+    count = len(n_children)
+    parent, first, rank, size = (
+        np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64), np.ones(count, np.int64),
+    )  # fmt: skip
+    nothing = parent[:0]
+    if offsets[0] != 0 or offsets[-1] != count:
+        return nothing, nothing, nothing, nothing
+    for tree in range(len(offsets) - 1):
+        start, end = offsets[tree], offsets[tree + 1]
+        following = start + 1
+        if not start < end <= count:
+            return nothing, nothing, nothing, nothing
+        parent[start] = start
+        for node in range(start, end):
+            if n_children[node] < 0 or n_children[node] > end - following or following <= node:
+                return nothing, nothing, nothing, nothing
+            first[node] = following
+            for child in range(following, following + n_children[node]):
+                parent[child] = node
+            following += n_children[node]
+        if following != end:
+            return nothing, nothing, nothing, nothing
+        for node in range(end - 1, start, -1):
+            size[parent[node]] += size[node]
+        for node in range(start, end):
+            at = rank[node] + 1
+            for child in range(first[node], first[node] + n_children[node]):
+                rank[child] = at
+                at += size[child]
+    return parent, first, rank, size
 
 
 @njit()

@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.formulas.operators import accumulate
+from eqkin.formulas.forest import accumulate
 from eqkin.latex.prose import EQUATION_MARK
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import read_sections
