@@ -33,9 +33,9 @@ def _note(tmp_path: Path, name: str) -> Path:
 def test_add_makes_papers_searchable(tmp_path: Path) -> None:
     library = tmp_path / "library"
     indexed = _eqkin("add", _note(tmp_path, "one"), "-l", library)["index"]
-    assert (indexed["embedded"], indexed["vectors"], indexed["papers"]) == (1, 1, 1)
-    assert _eqkin("index", "-l", library)["embedded"] == 0
-    assert _eqkin("index", "-l", library, "--rebuild")["embedded"] == 1
+    assert (indexed["indexed"], indexed["equations"], indexed["papers"]) == (1, 1, 1)
+    assert _eqkin("index", "-l", library)["indexed"] == 0
+    assert _eqkin("index", "-l", library, "--rebuild")["indexed"] == 1
     assert not _eqkin("verify", "-l", library)["problems"]
 
 
@@ -43,7 +43,7 @@ def test_index_completes_add_without_index(tmp_path: Path) -> None:
     library = tmp_path / "library"
     assert "index" not in _eqkin("add", _note(tmp_path, "one"), "-l", library, "--no-index")
     assert not (library / "index").exists()
-    assert _eqkin("index", "-l", library)["embedded"] == 1
+    assert _eqkin("index", "-l", library)["indexed"] == 1
     shown = runner.invoke(app, ["index", "-l", str(library)])
     assert "1 equations can be searched" in shown.stdout
     assert "bytes per equation" in shown.stdout
@@ -62,10 +62,10 @@ def test_index_with_torch_stores_the_vectors_of_numpy(unindexed_library: Path, t
     pytest.importorskip("torch", reason="--device needs torch: pip install 'eqkin[train]'")
     library, vectors = shutil.copytree(unindexed_library, tmp_path / "library"), []
     for options in ((), ("--device", "cpu")):
-        assert _eqkin("index", "-l", library, "--rebuild", "-j", 1, *options)["embedded"] > 150
+        assert _eqkin("index", "-l", library, "--rebuild", "-j", 1, *options)["indexed"] > 150
         with Library.open(library) as opened:
             index = Index.open(opened, load_encoder(library).digest)
-            vectors.append(index.get_vectors(index.trees))
+            vectors.append(index.get_vectors(index.keys))
     assert np.abs(vectors[0] - vectors[1]).max() < 5e-3  # both are rounded to 8 bits
 
 
@@ -83,13 +83,13 @@ def test_papers_are_added_while_another_process_updates_the_index(tmp_path: Path
     assert added.exit_code == 0
     assert "1 paper added" in added.stdout
     assert "cannot be searched yet" in added.stderr
-    assert _eqkin("index", "-l", library)["embedded"] == 1
+    assert _eqkin("index", "-l", library)["indexed"] == 1
 
 
 def test_remove_deletes_text_from_the_index(tmp_path: Path) -> None:
     library = tmp_path / "library"
     _eqkin("add", _note(tmp_path, "one"), _note(tmp_path, "two"), "-l", library)
     assert _eqkin("add", "--remove", tmp_path / "one.md", "-l", library) == {"removed": 1}
-    assert _eqkin("index", "-l", library)["vectors"] == 1
+    assert _eqkin("index", "-l", library)["equations"] == 1
     verdict = _eqkin("verify", "-l", library)
     assert not verdict["problems"] + verdict["notes"]

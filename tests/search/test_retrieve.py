@@ -2,7 +2,6 @@
 
 import shutil
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from eqkin import Library
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import NodeColumns
-from eqkin.index.manifest import IndexManifest
 from eqkin.index.update import update_index
 from eqkin.search import Filters, SearchEngine
 from eqkin.search.candidates import QueryFeatures
@@ -128,14 +126,15 @@ def test_search_finds_the_whole_of_a_part(engine, query, whole):
 def test_terms_find_what_vectors_do_not(narrow, monkeypatch):
     part, whole = r"\sum_j J_{ij}s_j", ("atlas:statistical-physics", "metropolis-spin")
     assert _labels(narrow.search(part, k=3))[0] == whole
-    monkeypatch.setattr(_get_index(narrow), "terms", None)
+    nothing = np.zeros(0, np.float32), np.zeros(0, np.int64)
+    monkeypatch.setattr(_get_index(narrow), "search_terms", lambda *_, **__: nothing)
     found = _labels(narrow.search(part, k=4))  # another query than the one that is cached
     assert len(found) == 1 and found != [whole]
 
 
 def test_vectors_find_what_terms_do_not(engine, monkeypatch):
     nothing = np.zeros(0, np.float32), np.zeros(0, np.int64)
-    monkeypatch.setattr(_get_index(engine).terms, "search", lambda *_, **__: nothing)
+    monkeypatch.setattr(_get_index(engine), "search_terms", lambda *_, **__: nothing)
     assert len(engine.search(PART, k=20, group=False, fold=False).hits) == 20
 
 
@@ -161,20 +160,6 @@ def copy(folder, tmp_path):
     """A copy of the library that a test may change."""
     shutil.copytree(folder, tmp_path / "copy")
     return tmp_path / "copy"
-
-
-def test_index_without_terms_is_searched_by_vectors_and_completed_by_an_update(copy, encoder, engine):
-    state = IndexManifest.load(copy / "index")
-    replace(state, terms=None).save(copy / "index")
-    with SearchEngine(copy, encoder) as old:
-        hits = old.search(WAVE, k=10, explain=True).hits
-        assert hits[0].score == pytest.approx(1, abs=1e-3) and len(hits) == 10
-        with old.backend.snapshot() as snapshot:
-            assert snapshot.view.index.terms is None
-    with Library.open(copy) as library:
-        assert update_index(library, encoder).indexed == 1_410
-    with SearchEngine(copy, encoder) as new:
-        assert _labels(new.search(PART, k=20)) == _labels(engine.search(PART, k=20))
 
 
 def test_search_ignores_equations_removed_since_indexing(tmp_path, encoder):

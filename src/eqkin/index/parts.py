@@ -80,8 +80,11 @@ class Part:
     def build(cls, features: Sequence[TreeFeatures], columns: EquationColumns) -> Part:
         """Make a part of the features of equations, whose keys are ascending, and of their columns."""
         vectors = np.concatenate([some.vectors for some in features])
-        scales = np.abs(vectors).max(axis=1, initial=0) / np.float32(_MAX_CODE)
-        rounded = np.rint(vectors / np.where(scales > 0, scales, 1)[:, None]).astype(np.int8)
+        largest = np.abs(vectors).max(axis=1, initial=0)
+        rounded = np.rint(vectors * (_MAX_CODE / np.where(largest > 0, largest, 1))[:, None]).astype(np.int8)
+        # So scaled, rounded vectors have length one, and equal ones stay equal.
+        lengths = np.linalg.norm(rounded.astype(np.float32), axis=1)
+        scales = np.where(lengths > 0, 1 / np.where(lengths > 0, lengths, 1), 0).astype(np.float32)
         counts = np.concatenate([np.diff(some.term_starts) for some in features])
         owners = np.repeat(np.arange(len(counts)), counts)
         return cls(

@@ -67,7 +67,8 @@ def rank(
         operators = snapshot.get_operators(keys)
         norms = snapshot.get_norms(keys, operators)
         # Stored vectors are not exactly of length 1.
-        cosines = np.clip(candidates.vectors @ query.vector, -1, 1)
+        # Not a product of matrices, whose last bits depend on the place of a row: copies of a formula must tie.
+        cosines = np.clip(np.einsum("ij,j->i", candidates.vectors, query.vector), -1, 1)
         relevance = compute_relevance(query.terms, operators, norms, cosines)
         if query.pattern is not None:
             nearest = np.argsort(-relevance, kind="stable")[:_MAX_MATCHED]
