@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 from eqkin.limits import check_cancelled
 
+K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 _SLOW_SECONDS = 1.0
 _SLOW_LIFETIME_FACTOR = 20.0
@@ -53,13 +54,10 @@ class VersionedCache:
             entry = self._entries.get(key)
             is_known = entry is not None and (entry.version == version or time.monotonic() < entry.valid_until)
             if entry is None or not is_known:
-                self._entries.pop(key, None)
-                entry = self._entries[key] = _CacheEntry(version)
-                while len(self._entries) > self._most:
-                    del self._entries[next(iter(self._entries))]
+                entry = self._put(version, key)
         if is_known:
             try:
-                return cast(V, self._wait(entry.value))
+                return cast(V, _wait(entry.value))
             except CancelledError:
                 # The thread that began it failed, or was given up.
                 return make()
@@ -78,11 +76,36 @@ class VersionedCache:
         entry.value.set_result(value)
         return value
 
-    @staticmethod
-    def _wait(value: Future[V]) -> V:
-        """Wait for another thread's result as long as somebody waits for ours."""
-        while True:
-            try:
-                return value.result(timeout=_WAIT_SECONDS)
-            except TimeoutError:
-                check_cancelled()
+    def get_many(
+        self, version: Hashable, kind: str, keys: Sequence[K], make: Callable[[list[K]], dict[K, V]]
+    ) -> dict[K, V]:
+        """Return the results with several keys; those that are not known are made together, and some may not exist."""
+        found: dict[K, V] = {}
+        with self._lock:
+            for key in keys:
+                entry = self._entries.get((kind, key))
+                if entry is not None and entry.version == version:
+                    found[key] = entry.value.result()
+        if missing := [key for key in keys if key not in found]:
+            made = make(missing)
+            with self._lock:
+                for key, value in made.items():
+                    self._put(version, (kind, key)).value.set_result(value)
+            found |= made
+        return found
+
+    def _put(self, version: Hashable, key: Hashable) -> _CacheEntry:
+        self._entries.pop(key, None)
+        entry = self._entries[key] = _CacheEntry(version)
+        while len(self._entries) > self._most:
+            del self._entries[next(iter(self._entries))]
+        return entry
+
+
+def _wait(value: Future[V]) -> V:
+    """Wait for another thread's result as long as somebody waits for ours."""
+    while True:
+        try:
+            return value.result(timeout=_WAIT_SECONDS)
+        except TimeoutError:
+            check_cancelled()

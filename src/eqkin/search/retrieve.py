@@ -22,8 +22,8 @@ from eqkin.search.results import SearchOptions
 class RetrievalSettings:
     """How many candidates each search contributes."""
 
-    vector_candidates: int = 400
-    term_candidates: int = 600
+    vector_candidates: int = 300
+    term_candidates: int = 300
     text_candidates: int = 300  # in addition to those that the formula found
     # The vector of a query with wildcards says little, so its terms find this many times as many.
     wildcard_factor: int = 3
