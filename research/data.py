@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from eqkin.evaluation.intervals import Score
+from eqkin.formulas.vocabulary import count_symbols
 from eqkin.learning.data import Corpus
 from eqkin.library.files import LibraryFiles
-from eqkin.library.statistics import compute_statistics, count_characters
+from eqkin.library.statistics import compute_statistics
 from research.published import CHARACTERS, DATA_COUNTS, SUBJECT_AREAS
 from research.tables import PAPER, ExperimentResult, Table, TableColumn, TableRow
 
@@ -34,11 +35,11 @@ def describe_data(library: LibraryFiles) -> ExperimentResult:
     ]
     tables = [Table("counts", "Data", columns, rows)]
     fields = list(counts["fields"].items())
+    characters = [one for one, _ in count_symbols([corpus.forest])[2].most_common(SHOWN_CHARACTERS)]
     lists = {
         "fields": ("Papers per field", [f"{name} {count:,}" for name, count in fields],
                    [f"{name} {count:,}" for name, count in SUBJECT_AREAS.items()]),
-        "characters": (f"The {SHOWN_CHARACTERS} most frequent characters",
-                       [one for one, _ in count_characters(library).most_common(SHOWN_CHARACTERS)], CHARACTERS.split()),
+        "characters": (f"The {SHOWN_CHARACTERS} most frequent characters", characters, CHARACTERS.split()),
     }  # fmt: skip
     for name, (title, here, theirs) in lists.items():
         rows = [

@@ -19,7 +19,7 @@ from eqkin.evaluation.formulas import FormulaSet
 from eqkin.evaluation.intervals import Score
 from eqkin.evaluation.systems import NetworkSystem
 from eqkin.library.files import LibraryFiles
-from eqkin.library.queries import count_equations, read_equation_text
+from eqkin.library.queries import count_equations
 from eqkin.search.engine import SearchEngine
 from research.experiment import Experiment
 from research.keywords import make_section_text, read_library_formulas
@@ -101,12 +101,18 @@ def rank_by_vector(library: LibraryFiles) -> dict[str, list[tuple[str, ...]]]:
     return found
 
 
+_SELECT_TEXT = """
+SELECT s.title, decompress_text(s.prose), p.title, p.abstract
+FROM papers p JOIN equations e ON e.paper = p.id JOIN sections s ON s.id = e.section WHERE p.key = ? AND e.number = ?
+"""
+
+
 def _read_texts(library: LibraryFiles, equations: tuple[str, ...]) -> tuple[str, str]:
     """Return the title of the first paper, and sections, titles and abstracts around all equations."""
     texts, shown = [], ""
     for name in equations:
         key, _, number = name.rpartition("#")
-        row = read_equation_text(library, key, int(number))
+        row = library.connection.execute(_SELECT_TEXT, (key, int(number))).fetchone()
         if row is not None:
             heading, prose, title, abstract = row
             texts += [make_section_text(heading, prose), make_section_text(title, abstract)]

@@ -30,7 +30,7 @@ from eqkin.evaluation.formulas import FormulaSet
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from eqkin.learning.data import Corpus
 from eqkin.library.files import LibraryFiles
-from eqkin.library.queries import list_equation_sources, read_sections
+from eqkin.library.queries import read_sections
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 _Value = TypeVar("_Value")
@@ -140,18 +140,21 @@ def find_relevant_sections(
     return found
 
 
+_SELECT_COLUMN = "SELECT p.key, e.number, e.%s FROM equations e JOIN papers p ON p.id = e.paper"
+
+
 def read_library_formulas(library: LibraryFiles) -> tuple[Corpus, FormulaSet]:
     """Read the corpus of a library, and its formulas in the same order; raises `BadInput` if there are none."""
     corpus = Corpus.from_library(library)
     if not len(corpus):
         raise BadInput(f"{library.folder}: no equations; fill it with `eqkin add`")
-    latex = {(key, number): text for key, number, _, text in list_equation_sources(library)}
+    latex = {(key, number): text for key, number, text in library.connection.execute(_SELECT_COLUMN % "latex")}
     return corpus, FormulaSet(corpus.forest, _sort_by_corpus(library, corpus, latex))
 
 
 def read_section_ids(library: LibraryFiles, corpus: Corpus) -> npt.NDArray[np.int64]:
     """Return the id in the library's database of each section of the corpus (`corpus.section`)."""
-    found = {(key, number): section for key, number, section, _ in list_equation_sources(library)}
+    found = {(key, number): section for key, number, section in library.connection.execute(_SELECT_COLUMN % "section")}
     section_of_tree = np.array(_sort_by_corpus(library, corpus, found), np.int64)
     return section_of_tree[np.unique(corpus.section, return_index=True)[1]]
 

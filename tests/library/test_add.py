@@ -21,7 +21,7 @@ from eqkin.formulas.scripts import ConverterIdentity
 from eqkin.latex.prose import extract_context, to_plain_text
 from eqkin.library.queries import list_citations
 from eqkin.library.records import export_equations
-from eqkin.library.statistics import compute_statistics, count_characters
+from eqkin.library.statistics import compute_statistics
 from eqkin.sources.paper import Paper, SourceItem
 from tests.library.conftest import write_article
 
@@ -308,12 +308,6 @@ def test_script_without_main_guard_gets_an_error_and_no_failed_papers(tmp_path: 
     assert "no worker process could be started" in done.stderr
     with Library.open(tmp_path / "library", create=True) as library:
         assert compute_statistics(library)["papers_failed"] == {}
-
-
-def test_statistics_count_only_live_trees(library: Library, papers: Path) -> None:
-    before = count_characters(library)["m"]
-    library.remove(str(papers / "a1.tex"))
-    assert count_characters(library)["m"] == before * 2 // 3
 
 
 def test_missing_tree_is_a_clear_error(library: Library) -> None:

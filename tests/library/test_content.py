@@ -10,7 +10,7 @@ from eqkin.errors import BadInput
 from eqkin.formulas.mathml import parse_mathml, to_mathml, to_node
 from eqkin.latex.prose import extract_context
 from eqkin.library.records import export_equations
-from eqkin.library.statistics import compute_statistics, count_characters, parse_subject_area
+from eqkin.library.statistics import compute_statistics, parse_subject_area
 from tests.library.conftest import write_article
 
 
@@ -60,4 +60,3 @@ def test_empty_library_has_zero_statistics_and_no_equations(tmp_path: Path) -> N
     numbers = compute_statistics(library)
     assert numbers["papers"] == numbers["equations"]["found"] == 0
     assert list(export_equations(library)) == []
-    assert count_characters(library) == {}

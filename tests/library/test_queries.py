@@ -38,15 +38,6 @@ def test_counts_and_contents_follow_the_papers(library: Library, papers: Path, t
         assert queries.list_contents(empty) == {}
 
 
-def test_papers_are_listed_in_pages_with_their_trees(library: Library) -> None:
-    listed = queries.list_paper_trees(library, 0, 10)
-    assert [len(paper.trees) for paper in listed] == [4, 4, 4]
-    pages = [queries.list_paper_trees(library, after, 1)[0] for after in (0, listed[0].id, listed[1].id)]
-    assert pages == listed
-    assert queries.list_paper_trees(library, listed[-1].id, 1) == []
-    assert sorted(tree for paper in listed for tree in paper.trees) == queries.list_tree_ids(library).tolist()
-
-
 def test_text_of_papers_sections_and_equations_agrees(library: Library) -> None:
     (key, *_) = queries.list_contents(library)
     text = queries.read_paper_text(library, key)
@@ -57,9 +48,7 @@ def test_text_of_papers_sections_and_equations_agrees(library: Library) -> None:
         section: (heading, prose) for section, heading, prose in text.sections
     }
     assert queries.list_section_papers(library, [*sections, 9_999]) == dict.fromkeys(sections, (key, text.content))
-    heading, prose, title, _ = queries.read_equation_text(library, key, 0) or ("",) * 4
-    assert (heading, prose, title) == ("First", text.sections[1][2], "On subject1")
-    assert queries.read_paper_text(library, "missing") is queries.read_equation_text(library, key, 99) is None
+    assert queries.read_paper_text(library, "missing") is None
 
 
 def test_read_corpus_reads_all_tables_in_one_transaction(library: Library) -> None:

@@ -1,12 +1,7 @@
 """Atomic files, the writer lock, and JSON with a checksum."""
 
-import hashlib
 import os
 import re
-import sqlite3
-import subprocess
-import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -16,7 +11,6 @@ from eqkin.storage.files import (
     WriterLock,
     delete_unused_files,
     format_checked_json,
-    hash_file,
     load_checked_json,
     parse_checked_json,
     write_atomically,
@@ -61,20 +55,6 @@ def test_delete_unused_files_deletes_only_own_files_that_are_not_known(tmp_path:
     (tmp_path / "own-5").symlink_to("other")
     delete_unused_files(tmp_path, {"kept-1"}, re.compile(r"(own|kept)-\d"))
     assert sorted(os.listdir(tmp_path)) == [".other.71.tmp", "kept-1", "other", "own-4", "own-5"]
-
-
-def test_hashing_a_database_keeps_the_locks_of_sqlite(tmp_path: Path) -> None:
-    path = tmp_path / "some.db"
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (1); BEGIN; SELECT * FROM t;")
-        connection.execute("SELECT * FROM t").fetchall()  # holds a shared lock until the transaction ends
-        assert hash_file(path) != ""
-        script = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('PRAGMA user_version = 3')"
-        writer = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=False)
-        assert "locked" in writer.stderr
-    path.unlink()
-    path.write_bytes(b"another file")
-    assert hash_file(path) == hashlib.sha256(b"another file").hexdigest()
 
 
 def test_second_lock_names_the_process_that_holds_the_first(tmp_path: Path) -> None:

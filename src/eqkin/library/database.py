@@ -137,7 +137,11 @@ def _make_values(table: str, prefix: str) -> str:
 
 
 def _make_check(table: str) -> str:
-    """Return the SQL condition that is true of an intact row, and an error for a damaged one."""
+    """Return the SQL condition that is true of an intact row, and an error for a damaged one.
+
+    Beside it, a column is compared with a constant by `IS`: SQLite puts the constant of `=` in the place of the column
+    everywhere in the condition, also in the check.
+    """
     alias = table[0]
     return f"require_checksum({_make_values(table, f'{alias}.')}, {alias}.checksum)"
 
@@ -306,7 +310,7 @@ def require_schema(connection: sqlite3.Connection, path: Path) -> None:
 
 def read_state(connection: sqlite3.Connection, name: str) -> str:
     """Return an entry of a library's state, "" if it is not set."""
-    row = connection.execute(f"SELECT value FROM state s WHERE key = ? AND {INTACT_STATE}", (name,)).fetchone()
+    row = connection.execute(f"SELECT value FROM state s WHERE key IS ? AND {INTACT_STATE}", (name,)).fetchone()
     return str(row[0]) if row else ""
 
 

@@ -44,7 +44,7 @@ Trees = TypeVar("Trees", Forest, OperatorForest)
 KEY_DIFFERENCE = np.dtype("<u4")
 _BATCH_TREES = 4_096
 _EXPECTED_COUNTS = {
-    "papers": f"SELECT value FROM state s WHERE key = 'papers' AND {INTACT_STATE}",
+    "papers": f"SELECT value FROM state s WHERE key IS 'papers' AND {INTACT_STATE}",
     "equations": "SELECT total(n_equations) FROM papers",
 }
 _CHECKED_TABLES = {"papers": f"papers p WHERE {INTACT_PAPER}", "equations": f"equations e WHERE {INTACT_EQUATION}"}
@@ -175,7 +175,7 @@ class LibraryFiles:
         with self.translate_errors():
             # One statement sees one state of the library.
             rows = self.connection.execute(
-                f"SELECT t.first, t.keys, (SELECT value FROM state s WHERE key = 'trees' AND {INTACT_STATE}) "
+                f"SELECT t.first, t.keys, (SELECT value FROM state s WHERE key IS 'trees' AND {INTACT_STATE}) "
                 f"FROM trees t WHERE {INTACT_TREES} ORDER BY t.first"
             ).fetchall()
             keys = join_keys([(first, packed) for first, packed, _ in rows])

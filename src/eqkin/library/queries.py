@@ -21,20 +21,9 @@ from eqkin.library.database import (
     INTACT_EQUATION,
     INTACT_PAPER,
     INTACT_SECTION,
-    INTACT_TREES,
     SECTIONS_OF_PAPER,
 )
-from eqkin.library.files import Integers, LibraryFiles, join_keys
-
-
-@dataclass(frozen=True)
-class PaperTrees:
-    """A paper and the keys of its equations that have a tree."""
-
-    id: int
-    key: str
-    content: str  # digest of all that is stored of it
-    trees: tuple[int, ...]
+from eqkin.library.files import Integers, LibraryFiles
 
 
 @dataclass(frozen=True)
@@ -98,40 +87,6 @@ def list_contents(library: LibraryFiles, keys: Iterable[str] | None = None, *, f
     return dict(map(tuple, _select(library, f"{query} ORDER BY id", values)))
 
 
-def read_fields(library: LibraryFiles) -> dict[str, str]:
-    """Return the first field of every paper, by key; empty if it has none."""
-    rows = _select(library, f"SELECT key, fields FROM papers p WHERE {INTACT_PAPER}")
-    return {key: next(iter(orjson.loads(fields)), "") for key, fields in rows}
-
-
-def list_paper_trees(library: LibraryFiles, after: int, limit: int) -> list[PaperTrees]:
-    """Return papers whose id is higher than `after`, in the order of ids."""
-    papers = _select(
-        library,
-        "SELECT id, key, content, first_equation, n_equations FROM papers p "
-        f"WHERE id > ? AND {INTACT_PAPER} ORDER BY id LIMIT ?",
-        (after, limit),
-    )
-    listed = []
-    for number, key, content, first, count in papers:
-        rows = _select(
-            library,
-            f"SELECT first, keys FROM trees t WHERE first BETWEEN ? AND ? AND {INTACT_TREES} ORDER BY first",
-            (first, first + count - 1),
-        )
-        listed.append(PaperTrees(number, key, content, tuple(join_keys(rows).tolist())))
-    return listed
-
-
-def list_equation_sources(library: LibraryFiles) -> list[tuple[str, int, int, str]]:
-    """Return paper's key, number, section's id and LaTeX of every converted equation."""
-    return _select(
-        library,
-        "SELECT p.key, e.number, e.section, e.latex FROM equations e JOIN papers p ON p.id = e.paper "
-        f"WHERE {INTACT_EQUATION} AND {HAS_TREE}",
-    )
-
-
 def list_citations(library: LibraryFiles) -> list[tuple[str, str]]:
     """Return paper's key and cited id of every citation, in order."""
     rows = _select(library, f"SELECT key, cites FROM papers p WHERE {INTACT_PAPER} ORDER BY key")
@@ -150,25 +105,13 @@ def read_sections(library: LibraryFiles, ids: Iterable[int]) -> dict[int, tuple[
     return {number: (title, prose) for number, title, prose in rows}
 
 
-def read_equation_text(library: LibraryFiles, key: str, number: int) -> tuple[str, str, str, str] | None:
-    """Return heading and prose of an equation's section, title and abstract of its paper; None if it is not there."""
-    rows = _select(
-        library,
-        "SELECT s.title, decompress_text(s.prose), p.title, p.abstract FROM papers p "
-        "JOIN equations e ON e.id = p.first_equation + ? JOIN sections s ON s.id = e.section "
-        f"WHERE p.key = ? AND e.paper = p.id AND {INTACT_PAPER} AND {INTACT_EQUATION} AND {INTACT_SECTION}",
-        (number, key),
-    )
-    return tuple(rows[0]) if rows else None
-
-
 def read_paper_text(library: LibraryFiles, key: str) -> PaperText | None:
     """Return the text of a paper; None if it is not there."""
     with library.hold_state():
         papers = _select(
             library,
             "SELECT id, content, title, abstract, n_sections, n_equations FROM papers p "
-            f"WHERE key = ? AND {INTACT_PAPER}",
+            f"WHERE key IS ? AND {INTACT_PAPER}",
             (key,),
         )
         if not papers:
@@ -177,14 +120,14 @@ def read_paper_text(library: LibraryFiles, key: str) -> PaperText | None:
         sections = _select(
             library,
             "SELECT s.id, s.title, decompress_text(s.prose) FROM papers p "
-            f"JOIN sections s ON {SECTIONS_OF_PAPER} WHERE p.id = ? AND {INTACT_SECTION} ORDER BY s.id",
+            f"JOIN sections s ON {SECTIONS_OF_PAPER} WHERE p.id IS ? AND {INTACT_SECTION} ORDER BY s.id",
             (number,),
         )
         equations = _select(
             library,
             f"SELECT e.section, e.mark, e.id, e.label, {HAS_TREE} AND e.whole IS NULL AND NOT e.inline "
             f"FROM papers p JOIN equations e ON {EQUATIONS_OF_PAPER} "
-            f"WHERE p.id = ? AND {INTACT_EQUATION} ORDER BY e.id",
+            f"WHERE p.id IS ? AND {INTACT_EQUATION} ORDER BY e.id",
             (number,),
         )
     require_rows(library, key, (len(sections), len(equations)), (n_sections, n_equations))

@@ -42,7 +42,7 @@ _PAPER_COLUMNS = (
 )
 _EQUATION_COLUMNS = (
     f"e.id, {HAS_TREE} AS has_tree, e.number, e.mark, e.latex, e.label, e.printed, e.whole, e.inline, e.section, "
-    "e.environment, e.status, e.repaired, e.reason, e.message"
+    "e.environment, e.status, e.repaired, e.reason, e.message, s.title AS heading"
 )
 _SELECT_REFS = (
     "SELECT e.id, p.key, e.number, e.latex, p.year, p.fields, p.lang, coalesce(e.whole, -1) "
@@ -50,8 +50,7 @@ _SELECT_REFS = (
     f"WHERE e.id IN (SELECT value FROM json_each(?)) AND {INTACT_EQUATION} AND {INTACT_PAPER}"
 )
 _SELECT_EQUATIONS = f"""
-SELECT {_EQUATION_COLUMNS}, s.title AS heading, decompress_text(s.prose) AS prose, decompress(p.macros) AS macros,
-    {_PAPER_COLUMNS}
+SELECT {_EQUATION_COLUMNS}, decompress_text(s.prose) AS prose, decompress(p.macros) AS macros, {_PAPER_COLUMNS}
 FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section
 WHERE {INTACT_EQUATION} AND {INTACT_PAPER} AND {INTACT_SECTION}
 """
@@ -347,10 +346,7 @@ def get_equations(
     ).fetchall()
     _require_removed(library, wanted, [row["id"] for row in rows])
     known = _read_nodes(library, rows, nodes)
-    return {
-        row["id"]: _build_equation(row, SectionProse(row["prose"]), _build_paper(row), row["macros"], known)
-        for row in rows
-    }
+    return {row["id"]: _build_equation(row, row, SectionProse(row["prose"]), known) for row in rows}
 
 
 def _read_nodes(
@@ -366,24 +362,15 @@ def _read_nodes(
 def get_equation(library: LibraryFiles, name: str) -> EquationRecord:
     """Return the equation `paper-key#number` or `paper-key#label`; raises `BadInput` if there is none."""
     key, _, last = name.rpartition("#")
-    is_number = last.isdecimal() and len(last) < 10
-    paper = library.connection.execute(
-        f"SELECT id, first_equation, n_equations FROM papers p WHERE key = ? AND {INTACT_PAPER}", (key,)
+    condition, value = ("e.number IS ?", int(last)) if last.isdecimal() and len(last) < 10 else ("e.label IS ?", last)
+    row = library.connection.execute(
+        f"{_SELECT_EQUATIONS} AND p.key IS ? AND {EQUATIONS_OF_PAPER} AND {condition} "
+        "ORDER BY e.whole IS NULL, e.id LIMIT 1",
+        (key, value),
     ).fetchone()
-    rows: list[sqlite3.Row] = []
-    if paper is not None:
-        number = int(last) if is_number else 0
-        first = paper["first_equation"] + number
-        last_key = first if is_number else first + paper["n_equations"] - 1
-        rows = library.connection.execute(
-            f"{_SELECT_EQUATIONS} AND e.id BETWEEN ? AND ? AND e.paper = ? ORDER BY e.whole IS NULL, e.id",
-            (first, last_key, paper["id"]),
-        ).fetchall()
-    row = next((row for row in rows if is_number or row["label"] == last), None)
     if row is None:
         raise BadInput(f"the library has no equation {name[:200]!r}; an id is PAPER#NUMBER, as a search prints it")
-    prose, nodes = SectionProse(row["prose"]), _read_nodes(library, [row])
-    return _build_equation(row, prose, _build_paper(row), row["macros"], nodes)
+    return _build_equation(row, row, SectionProse(row["prose"]), _read_nodes(library, [row]))
 
 
 def get_paper_page(library: LibraryFiles, key: str, *, only_displays: bool = True) -> PaperPage:
@@ -395,28 +382,23 @@ def get_paper_page(library: LibraryFiles, key: str, *, only_displays: bool = Tru
         BadInput: The library has no such paper.
     """
     with library.hold_state():
-        parts = _read_paper(library, "p.key = ?", key)
+        parts = _read_paper(library, "p.key IS ?", key)
         if parts is None:
             raise BadInput(f"the library has no paper {key[:200]!r}")
         rows = [row for row in parts.equations if not only_displays or (row["whole"] is None and not row["inline"])]
         nodes = _read_nodes(library, rows)
-    paper = _build_paper(parts.head)
-    listed = []
-    for section, heading in parts.headings.items():
-        members = [row for row in rows if row["section"] == section]
-        macros = parts.head["macros"]
-        records = [_build_equation(row, parts.prose[section], paper, macros, nodes, heading) for row in members]
-        if records:
-            listed.append((heading, tuple(records)))
-    return PaperPage(paper, parts.head["abstract"], tuple(listed))
+    listed: dict[int, list[EquationRecord]] = {section: [] for section in parts.prose}
+    for row in rows:
+        listed[row["section"]].append(_build_equation(row, parts.head, parts.prose[row["section"]], nodes))
+    sections = [(records[0].section, tuple(records)) for records in listed.values() if records]
+    return PaperPage(_build_paper(parts.head), parts.head["abstract"], tuple(sections))
 
 
 class _PaperParts(NamedTuple):
     """A paper as it is read for a page or an export."""
 
     head: sqlite3.Row
-    headings: dict[int, str]  # by the id of the section
-    prose: dict[int, SectionProse]
+    prose: dict[int, SectionProse]  # by the id of the section
     equations: list[sqlite3.Row]
 
 
@@ -431,19 +413,18 @@ def _read_paper(library: LibraryFiles, condition: str, value: int | str) -> _Pap
     if head is None:
         return None
     sections = execute(
-        "SELECT s.id, s.title, decompress_text(s.prose) AS prose FROM papers p "
-        f"JOIN sections s ON {SECTIONS_OF_PAPER} WHERE p.id = ? AND {INTACT_SECTION} ORDER BY s.id",
+        "SELECT s.id, decompress_text(s.prose) FROM papers p "
+        f"JOIN sections s ON {SECTIONS_OF_PAPER} WHERE p.id IS ? AND {INTACT_SECTION} ORDER BY s.id",
         (head["paper_id"],),
     ).fetchall()
     equations = execute(
         f"SELECT {_EQUATION_COLUMNS} FROM papers p JOIN equations e ON {EQUATIONS_OF_PAPER} "
-        f"WHERE p.id = ? AND {INTACT_EQUATION} ORDER BY e.id",
+        f"JOIN sections s ON s.id = e.section WHERE p.id IS ? AND {INTACT_EQUATION} AND {INTACT_SECTION} ORDER BY e.id",
         (head["paper_id"],),
     ).fetchall()
     found = len(sections), len(equations)
     require_rows(library, head["key"], found, (head["n_sections"], head["n_equations"]))
-    headings = {row["id"]: row["title"] for row in sections}
-    return _PaperParts(head, headings, {row["id"]: SectionProse(row["prose"]) for row in sections}, equations)
+    return _PaperParts(head, {number: SectionProse(prose) for number, prose in sections}, equations)
 
 
 def _build_paper(row: sqlite3.Row) -> PaperRecord:
@@ -469,21 +450,18 @@ def make_url(key: str, doi: str, url: str) -> str:
 
 
 def _build_equation(
-    row: sqlite3.Row,
-    section: SectionProse,
-    paper: PaperRecord,
-    macros: bytes,
-    nodes: Mapping[int, NodeColumns],
-    heading: str | None = None,
+    row: sqlite3.Row, head: sqlite3.Row, section: SectionProse, nodes: Mapping[int, NodeColumns]
 ) -> EquationRecord:
-    before, after = section.read_context(row["mark"], inline=bool(row["inline"]), macros=open_macros(macros))
+    """Build a record from the rows of an equation and of its paper, which may be the same."""
+    before, after = section.read_context(row["mark"], inline=bool(row["inline"]), macros=open_macros(head["macros"]))
+    paper, key = _build_paper(head), row["id"]
     return EquationRecord(
         id=f"{paper.key}#{row['number']}",
-        tree=row["id"] if row["has_tree"] else -1,
+        tree=key if row["has_tree"] else -1,
         latex=row["latex"],
-        mathml=to_mathml(nodes[row["id"]]) if row["has_tree"] else "",
+        mathml=to_mathml(nodes[key]) if key in nodes else "",
         label=row["label"],
-        section=row["heading"] if heading is None else heading,
+        section=row["heading"],
         before=before,
         after=after,
         paper=paper,
@@ -558,40 +536,39 @@ def export_equations(
         # One paper at a time, so that no reader's cursor stays open and keeps a writer waiting.
         for paper in papers:
             with library.hold_state():
-                parts = _read_paper(library, "p.id = ?", paper)
+                parts = _read_paper(library, "p.id IS ?", paper)
                 nodes = _read_nodes(library, parts.equations) if parts and mathml else {}
             if parts is None:
                 continue
             for row in parts.equations:
                 if failed or row["has_tree"]:
-                    described = _describe_equation(row, parts, nodes)
+                    record = _build_equation(row, parts.head, parts.prose[row["section"]], nodes)
+                    described = _describe_equation(row, record)
                     yield described | {"tree": row["id"] if row["has_tree"] else None} if numbers else described
 
 
-def _describe_equation(row: sqlite3.Row, parts: _PaperParts, nodes: Mapping[int, NodeColumns]) -> dict[str, Any]:
-    head, section = parts.head, parts.prose[row["section"]]
-    before, after = section.read_context(row["mark"], inline=bool(row["inline"]), macros=open_macros(head["macros"]))
+def _describe_equation(row: sqlite3.Row, record: EquationRecord) -> dict[str, Any]:
     described = {
-        "id": f"{head['key']}#{row['number']}",
-        "paper": head["key"],
-        "title": head["paper_title"],
-        "authors": orjson.loads(head["authors"]),
-        "year": head["year"],
-        "fields": orjson.loads(head["fields"]),
-        "section": parts.headings[row["section"]],
-        "label": row["label"],
-        "printed": row["printed"],
-        "whole": None if row["whole"] is None else f"{head['key']}#{row['whole']}",
-        "inline": bool(row["inline"]),
+        "id": record.id,
+        "paper": record.paper.key,
+        "title": record.paper.title,
+        "authors": record.paper.authors,
+        "year": record.paper.year,
+        "fields": record.paper.fields,
+        "section": record.section,
+        "label": record.label,
+        "printed": record.printed,
+        "whole": record.whole,
+        "inline": record.inline,
         "environment": row["environment"],
-        "latex": row["latex"],
+        "latex": record.latex,
         "status": row["status"],
         "repaired": bool(row["repaired"]),
-        "before": before,
-        "after": after,
+        "before": record.before,
+        "after": record.after,
     }
     if not row["has_tree"]:
         described |= {"reason": row["reason"], "message": row["message"]}
-    elif row["id"] in nodes:
-        described["mathml"] = to_mathml(nodes[row["id"]])
+    elif record.mathml:
+        described["mathml"] = record.mathml
     return described

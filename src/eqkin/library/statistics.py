@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import orjson
 
-from eqkin.formulas.vocabulary import count_symbols
 from eqkin.library.database import HAS_TREE
 from eqkin.library.files import LibraryFiles
 
@@ -75,8 +74,3 @@ def compute_statistics(library: LibraryFiles) -> dict[str, Any]:
 def parse_subject_area(field: str) -> str:
     """Return the subject area of an arXiv category (`math.AG` -> `math`); other fields are returned unchanged."""
     return field.split(".", 1)[0]
-
-
-def count_characters(library: LibraryFiles) -> Counter[str]:
-    """Count the characters in the leaves of the library's trees."""
-    return count_symbols(forest for _, forest, _ in library.iter_trees(library.list_tree_keys()))[2]

@@ -151,19 +151,19 @@ def load_stored_paper(library: LibraryFiles, number: int) -> tuple[ParsedPaper, 
     """Build a paper as it was parsed from its rows, without its trees; return it and the keys of its trees."""
     execute = library.connection.execute
     row = execute(
-        f"SELECT *, decompress(macros) AS unpacked FROM papers p WHERE id = ? AND {INTACT_PAPER}", (number,)
+        f"SELECT *, decompress(macros) AS unpacked FROM papers p WHERE id IS ? AND {INTACT_PAPER}", (number,)
     ).fetchone()
     values = {name: row[name] for name in (*PAPER_FIELDS, *PARSED_FIELDS)}
     values |= {name: orjson.loads(row[name] or "null") for name in ("authors", "fields", "notes", "packages", "cites")}
     about = {name: values[name] for name in (*PAPER_FIELDS, "title")}
     sections = execute(
         "SELECT s.level, s.title, decompress_text(s.prose) FROM papers p "
-        f"JOIN sections s ON {SECTIONS_OF_PAPER} WHERE p.id = ? AND {INTACT_SECTION} ORDER BY s.id",
+        f"JOIN sections s ON {SECTIONS_OF_PAPER} WHERE p.id IS ? AND {INTACT_SECTION} ORDER BY s.id",
         (number,),
     ).fetchall()
     rows = execute(
         f"SELECT e.*, {HAS_TREE} AS has_tree FROM papers p JOIN equations e ON {EQUATIONS_OF_PAPER} "
-        f"WHERE p.id = ? AND {INTACT_EQUATION} ORDER BY e.id",
+        f"WHERE p.id IS ? AND {INTACT_EQUATION} ORDER BY e.id",
         (number,),
     ).fetchall()
     keys: list[int] = []

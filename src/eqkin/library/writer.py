@@ -82,7 +82,6 @@ class LibraryWriter:
         # The number of equations in the batch, and the time of the last commit.
         self._equations = 0
         self._since = time.monotonic()
-        self._has_members_table = False
 
     def __enter__(self) -> LibraryWriter:
         self._lock.__enter__()
@@ -134,23 +133,9 @@ class LibraryWriter:
         if waiting is not None:
             return "" if waiting.failure else waiting.digest
         row = self.connection.execute(
-            f"SELECT digest, failure FROM papers p WHERE key = ? AND {INTACT_PAPER}", (key,)
+            f"SELECT digest, failure FROM papers p WHERE key IS ? AND {INTACT_PAPER}", (key,)
         ).fetchone()
         return str(row["digest"]) if row and not row["failure"] else ""
-
-    def find_member_digests(self, archive: str) -> dict[str, str]:
-        """Return the digests of the papers that came from an archive, by key."""
-        if not self._has_members_table:
-            # One sorted copy costs less than a scan for each archive.
-            self.connection.execute(
-                "CREATE TEMP TABLE members AS SELECT origin, key, digest FROM papers WHERE failure = ''"
-            )
-            self.connection.execute("CREATE INDEX temp.members_by_origin ON members (origin)")
-            self._has_members_table = True
-        # The character after "!" ends the range of origins that begin with the archive and "!".
-        first, end = f"{archive}!", f'{archive}"'
-        rows = self.connection.execute("SELECT key, digest FROM members WHERE origin >= ? AND origin < ?", (first, end))
-        return {row[0]: row[1] for row in rows}
 
     def add(self, paper: ParsedPaper) -> None:
         """Add or replace a paper; the next `flush` commits it. A failure never replaces a paper that was parsed."""
@@ -256,7 +241,7 @@ class LibraryWriter:
 
     def _delete_paper(self, key: str) -> int:
         """Delete a paper, if there is one, with its sections, equations and trees; return their number."""
-        return self.connection.execute(f"DELETE FROM papers AS p WHERE key = ? AND {INTACT_PAPER}", (key,)).rowcount
+        return self.connection.execute(f"DELETE FROM papers AS p WHERE key IS ? AND {INTACT_PAPER}", (key,)).rowcount
 
     def _find_next_id(self, table: str) -> int:
         """Return a number that no row of a table ever had."""

@@ -51,24 +51,7 @@ _LOCKED_BYTE = 1 << 30  # on Windows: behind the content of any file that is loc
 _RENAME_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5)  # seconds, on Windows
 
 
-_CHUNK_BYTES = 1 << 20
 _TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp(?:-journal)?")  # of `write_atomically`
-_MAX_OPEN_DATABASES = 64
-_DATABASES_LOCK = threading.Lock()
-_open_databases: dict[tuple[int, int], int] = {}  # device and inode -> descriptor, see `hash_file`
-
-
-def is_process_running(pid: int) -> bool:
-    """Return whether there is a process with this number on this machine; on Windows, which cannot tell, always."""
-    if sys.platform == "win32":
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # a process of another user
-        pass
-    return True
 
 
 def make_folder(folder: Path) -> Path:
@@ -163,26 +146,8 @@ def sync_folder(folder: Path) -> None:
 
 def hash_file(path: Path) -> str:
     """Return the hexadecimal SHA-256 of a file's content."""
-    if path.suffix != ".db" or sys.platform == "win32":
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    # POSIX drops all locks of a process on a file when it closes any descriptor of it, SQLite's included: a reader in
-    # another thread would see half a commit. So the descriptors of the last databases stay open.
-    with _DATABASES_LOCK:
-        for key, kept in list(_open_databases.items()):
-            if len(_open_databases) > _MAX_OPEN_DATABASES or not os.fstat(kept).st_nlink:
-                os.close(_open_databases.pop(key))
-        status = path.stat()
-        descriptor = _open_databases.pop((status.st_dev, status.st_ino), None)
-        if descriptor is None:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            status = os.fstat(descriptor)
-        _open_databases[status.st_dev, status.st_ino] = descriptor  # the last used one comes last
-        digest, at = hashlib.sha256(), 0
-        while chunk := os.pread(descriptor, _CHUNK_BYTES, at):
-            digest.update(chunk)
-            at += len(chunk)
-        return digest.hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def find_unknown_files(folder: Path, known: Collection[str], own: re.Pattern[str]) -> tuple[list[str], list[str]]:
