@@ -23,7 +23,7 @@ from eqkin.cli.train import load_corpus
 from eqkin.encoder.architecture import FEATURES, SUM, Architecture, compute_weight_shapes
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
-from eqkin.formulas import Forest, ForestBuilder, Vocabulary
+from eqkin.formulas import Forest, Vocabulary
 from eqkin.formulas.engine import parse_operators
 from eqkin.library.parsing import parse_item
 from eqkin.sources.readers import open_source
@@ -129,10 +129,10 @@ def sample_trees(parts: Iterable[Forest], count: int) -> Forest:
     forests = list(parts)
     ends = np.cumsum([0, *(len(forest) for forest in forests)])
     chosen = np.unique(np.linspace(0, ends[-1] - 1, min(count, int(ends[-1]))).astype(np.int64))
-    builder = ForestBuilder()
+    forests: list[Forest] = []
     for forest, (start, end) in zip(forests, pairwise(ends.tolist()), strict=True):
-        builder.add_forest(forest.select(chosen[(chosen >= start) & (chosen < end)] - start))
-    return builder.build()
+        forests.append(forest.select(chosen[(chosen >= start) & (chosen < end)] - start))
+    return Forest.concatenate(forests)
 
 
 def make_random_model(forest: Forest, **shape: str) -> Model:

@@ -37,7 +37,7 @@ from eqkin.evaluation.intervals import (
 )
 from eqkin.evaluation.labelled import read_labelled, score_labelled
 from eqkin.evaluation.systems import EngineSystem
-from eqkin.formulas import ForestBuilder
+from eqkin.formulas import Forest
 from research.experiment import Experiment
 from research.keywords import read_library_formulas
 from research.tables import ExperimentResult, Table, TableColumn, TableRow
@@ -141,10 +141,10 @@ def make_search_task(labelled: LabelledSet, distractors: FormulaSet) -> tuple[Ju
         The set, complete and without topics that have nothing to find; and each topic's label.
     """
     own = labelled.equations.formulas
-    builder = ForestBuilder()
+    forests: list[Forest] = []
     for forest in (own.forest, distractors.forest):
-        builder.add_forest(forest)
-    formulas = FormulaSet(builder.build(), [*(own.latex or ()), *(distractors.latex or ())])
+        forests.append(forest)
+    formulas = FormulaSet(Forest.concatenate(forests), [*(own.latex or ()), *(distractors.latex or ())])
     names = [f"s{number}" for number in range(len(own))] + [f"d{number}" for number in range(len(distractors))]
     labels = labelled.labels
     bare = ["".join(text.split()) for text in own.latex or ()]

@@ -15,7 +15,7 @@ from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.encoder import DEFAULT_MODEL, MODELS_FOLDER, Encoder
 from eqkin.encoder.numpy_network import NumpyNetwork
 from eqkin.errors import BadInput, CorruptData, EqkinError
-from eqkin.formulas import Forest, ForestBuilder, Vocabulary
+from eqkin.formulas import Forest, Vocabulary
 from tests.encoder.models import SMALL, SMALL_MIX, random_model, slow_embeddings
 from tests.formulas.strategies import FORESTS, build
 
@@ -108,7 +108,7 @@ def test_encoder_supports_single_node_trees(model):
 
 @pytest.mark.parametrize("model", [MODEL, MIX], ids=["sum", "mix"])
 def test_encoder_accepts_no_trees(model):
-    empty, one = ForestBuilder().build(), Encoder(model)
+    empty, one = Forest.concatenate([]), Encoder(model)
     assert one.embed(empty).shape == (0, SMALL.dimensions)
     assert one.encode([]).shape == (0, SMALL.dimensions)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.errors import CorruptData
-from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.forest import iter_blocks
 
 from .strategies import FORESTS, breadth_first, build, rows_of
@@ -35,10 +35,7 @@ def test_select_returns_the_chosen_trees_with_their_strings(trees, data):
 
 @given(FORESTS, FORESTS)
 def test_builder_joins_forests(first, second):
-    builder = ForestBuilder()
-    builder.add_forest(build(first))
-    builder.add_forest(build(second))
-    joined = builder.build()
+    joined = Forest.concatenate([build(first), build(second)])
     joined.validate()
     assert rows_of(joined) == [breadth_first(tree) for tree in first + second]
 
@@ -52,7 +49,7 @@ def test_canonicalise_gives_equal_trees_equal_bytes(trees):
 
 
 def test_empty_forest_is_valid():
-    forest = ForestBuilder().build()
+    forest = Forest.concatenate([])
     forest.validate()
     assert len(forest) == 0
     assert len(forest.compute_parent()) == len(forest.compute_first_child()) == 0

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.encode import make_random_model
 from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
-from eqkin.formulas import ForestBuilder
+from eqkin.formulas import Forest
 
 
 def write_note(folder: Path, number: int, equations: int = 5, words: str = "") -> Path:
@@ -28,7 +28,7 @@ def write_note(folder: Path, number: int, equations: int = 5, words: str = "") -
 @pytest.fixture(scope="session")
 def other_encoder() -> Encoder:
     """A network that learned nothing."""
-    return Encoder(make_random_model(ForestBuilder().build()))
+    return Encoder(make_random_model(Forest.concatenate([])))
 
 
 @pytest.fixture

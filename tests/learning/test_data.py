@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from eqkin.api import Library
 from eqkin.cli import app
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.formulas import ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.learning.checkpoint import CHECKPOINT_FILE, save_checkpoint
 from eqkin.learning.data import Corpus
 from tests.formulas.strategies import TREES, build, rows_of
@@ -130,16 +130,17 @@ def test_corpus_has_every_display_with_a_tree_once(corpus: Corpus, library: Libr
 
 
 def test_corpus_trees_are_sorted_by_paper(corpus: Corpus, library: Library) -> None:
-    builder, numbers = ForestBuilder(), []
+    forests = []
+    numbers = []
     for here, forest, _ in library.iter_trees(library.list_tree_keys()):
-        builder.add_forest(forest)
+        forests.append(forest)
         numbers += here.tolist()
     rows = library.connection.execute(
         "SELECT p.key || '#' || e.number, e.id FROM equations e JOIN papers p ON p.id = e.paper"
     )
     place = {row[0]: numbers.index(row[1]) for row in rows if row[1] in numbers}
     order = [place[corpus.get_equation_id(tree)] for tree in range(len(corpus))]
-    assert corpus.forest.to_bytes() == builder.build().select(order).canonicalise().to_bytes()
+    assert corpus.forest.to_bytes() == Forest.concatenate(forests).select(order).canonicalise().to_bytes()
     assert [corpus.papers[p] for p in sorted(set(corpus.paper.tolist()))] == corpus.papers
     assert list(zip(corpus.works, corpus.papers, strict=True)) == sorted(zip(corpus.works, corpus.papers, strict=True))
     places = list(zip(corpus.paper.tolist(), corpus.section.tolist(), corpus.numbers.tolist(), strict=True))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.formulas import ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.mathml import parse_mathml, to_forest, to_node
 from eqkin.learning.equalities import (
     PAIR_SIGNS,
@@ -19,10 +19,10 @@ from tests.learning.pairs import corpus_of_equalities
 
 def forest(*formulas):
     """Trees of formulas as KaTeX makes them, given as MathML."""
-    builder = ForestBuilder()
+    forests = []
     for formula in formulas:
-        builder.add_forest(to_forest(parse_mathml(f"<math>{formula}</math>")))
-    return builder.build()
+        forests.append(to_forest(parse_mathml(f"<math>{formula}</math>")))
+    return Forest.concatenate(forests)
 
 
 def row(text):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.api import Library
-from eqkin.formulas import ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.mathml import to_node
 from eqkin.learning.normal import Normaliser, is_sign, is_silent, normalise_tag, normalise_text
 from eqkin.limits import LIMITS
@@ -74,11 +74,11 @@ def check(forest):
 @pytest.fixture(scope="module")
 def atlas(atlas_library):
     """Read the trees of the atlas."""
-    builder = ForestBuilder()
+    forests = []
     with Library.open(atlas_library) as library:
         for _, forest, _ in library.iter_trees(library.list_tree_keys()):
-            builder.add_forest(forest)
-    return builder.build()
+            forests.append(forest)
+    return Forest.concatenate(forests)
 
 
 def test_normal_form_of_real_formulas_equals_that_computed_node_by_node(atlas):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eqkin import Encoder, Library
-from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.index.update import update_index
 from eqkin.search import SearchEngine
 from eqkin.search.query import FormulaReader
@@ -70,10 +70,10 @@ def forest(reader: FormulaReader) -> Callable[..., Forest]:
     """A function that reads formulas into a forest."""
 
     def read(*formulas: str) -> Forest:
-        builder = ForestBuilder()
+        forests = []
         for latex in formulas:
-            builder.add_forest(reader.read(latex).forest)
-        return builder.build()
+            forests.append(reader.read(latex).forest)
+        return Forest.concatenate(forests)
 
     return read
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin import Library
-from eqkin.formulas import ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import parse_mathml, to_forest
 from eqkin.index.update import update_index
@@ -26,15 +26,16 @@ def test_normalise_latex_ignores_spacing(other):
 
 def _rank(vectors, *mathml, latex=None):
     """Return candidates in the order given, with these vectors and trees."""
-    count, builder = len(vectors), ForestBuilder()
+    forests = []
+    count = len(vectors)
     for text in mathml:
-        builder.add_forest(to_forest(parse_mathml(text)))
+        forests.append(to_forest(parse_mathml(text)))
     hashes = hash_latex(latex or [f"x_{i}" for i in range(count)])
     none = np.zeros(count)
     return RankedCandidates(
         columns=EquationColumns(np.arange(count), np.arange(count), np.arange(count), hashes),
         vectors=np.asarray(vectors, np.float32),
-        operators=parse_operators(builder.build()),
+        operators=parse_operators(Forest.concatenate(forests)),
         similarity=none,
         text_score=none,
         score=none,

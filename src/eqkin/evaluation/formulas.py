@@ -16,7 +16,7 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput
-from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.mathml import Node, to_forest
 from eqkin.search.query import FormulaReader
 
@@ -68,17 +68,17 @@ def read_formulas(table: Iterable[tuple[str, str]]) -> NamedFormulas:
     """Read named LaTeX or MathML formulas, each by itself, as the search reads a query."""
     rows = list(table)
     problems: dict[str, str] = {}
-    builder = ForestBuilder()
+    forests: list[Forest] = []
     empty = to_forest(Node("mrow"))
     found = FormulaReader().iter_formulas((latex for _, latex in rows), wildcards=False)
     for (name, _), read in zip(rows, found, strict=True):
         # A text instead of a formula says what is wrong with it.
         if isinstance(read, str):
             problems[name] = read
-            builder.add_forest(empty)
+            forests.append(empty)
         else:
-            builder.add_forest(read.forest)
-    formulas = FormulaSet(builder.build(), [latex for _, latex in rows])
+            forests.append(read.forest)
+    formulas = FormulaSet(Forest.concatenate(forests), [latex for _, latex in rows])
     return NamedFormulas([name for name, _ in rows], formulas, problems)
 
 

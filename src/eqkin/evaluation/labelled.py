@@ -35,7 +35,7 @@ from eqkin.evaluation.measures import (
     score_nearest_labels,
 )
 from eqkin.evaluation.systems import EngineSystem, System
-from eqkin.formulas import ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.latex.outline import parse
 from eqkin.library.parsing import convert_document
 
@@ -122,20 +122,20 @@ def load_atlas_set() -> LabelledSet:
     groups = {member: group.id for group in load_equation_groups() for member in group.equations}
     names: list[str] = []
     latex: list[str] = []
-    builder = ForestBuilder()
+    forests: list[Forest] = []
     for article in list_articles():
         subject = article.name.removesuffix(".tex")
         document = parse(article.read_text("utf-8"))
         wanted = [equation for equation in document.equations if f"{subject}:{equation.label}" in groups]
         records, forest, _ = convert_document(dataclasses.replace(document, equations=wanted))
-        builder.add_forest(forest)
+        forests.append(forest)
         for record in records:
             if record.tree >= 0:
                 names.append(f"{subject}:{record.label}")
                 latex.append(record.latex)
     if sorted(names) != sorted(groups):
         raise CorruptData("the atlas's groups and articles do not match; install eqkin again")
-    equations = NamedFormulas(names, FormulaSet(builder.build(), latex))
+    equations = NamedFormulas(names, FormulaSet(Forest.concatenate(forests), latex))
     return LabelledSet("atlas", equations, [groups[name] for name in names])
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.forest import Array, accumulate
 from eqkin.learning.array_files import Arrays, read_arrays, write_arrays
 from eqkin.learning.text import ContextWords, collect_contexts
@@ -196,11 +196,8 @@ class Corpus:
 
     def concatenate(self, other: Corpus) -> Corpus:
         """Return a corpus of these papers and those of another corpus, whose words and names are left out."""
-        builder = ForestBuilder()
-        builder.add_forest(self.forest)
-        builder.add_forest(other.forest)
         return Corpus(
-            forest=builder.build().canonicalise(),
+            forest=Forest.concatenate([self.forest, other.forest]).canonicalise(),
             section=np.append(self.section, other.section + self.section[-1:] + 1),
             paper=np.append(self.paper, other.paper + np.int32(len(self.papers))),
             papers=self.papers + other.papers,

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.mathml import ROW_TAGS, Node, list_nodes, to_forest, to_mathml, to_node
 from eqkin.learning.data import Corpus
 
@@ -95,16 +95,18 @@ def find_pairs(forest: Forest, signs: Collection[str]) -> EqualityPairs:
             for (_, left), (sign, right) in pairwise(statement):
                 if sign not in signs or not _is_fitting(left, right):
                     continue
-                sides = [to_mathml(left), to_mathml(right)]
-                if sides[0] != sides[1] and seen.isdisjoint(sides):
-                    seen.update(sides)
+                markups = [to_mathml(left), to_mathml(right)]
+                if markups[0] != markups[1] and seen.isdisjoint(markups):
+                    seen.update(markups)
                     found.append((tree, sign, left, right))
                 # Only the first fitting pair of a statement counts, even if a side was seen before.
                 break
-    builder = ForestBuilder()
-    for side in [pair[2] for pair in found] + [pair[3] for pair in found]:
-        builder.add_forest(to_forest(side))
-    return EqualityPairs(builder.build(), np.array([pair[0] for pair in found], np.int64), [pair[1] for pair in found])
+    sides = [pair[2] for pair in found] + [pair[3] for pair in found]
+    return EqualityPairs(
+        Forest.concatenate([to_forest(side) for side in sides]),
+        np.array([pair[0] for pair in found], np.int64),
+        [pair[1] for pair in found],
+    )
 
 
 def _is_fitting(left: Node, right: Node) -> bool:

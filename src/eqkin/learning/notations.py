@@ -17,7 +17,7 @@ import orjson
 from py_mini_racer import JSFunction
 
 from eqkin.formulas.engine import LIMIT_ERRORS, FormulaEngine, encode_forest, start_engine, to_json
-from eqkin.formulas.forest import Forest, ForestBuilder
+from eqkin.formulas.forest import Forest
 from eqkin.formulas.operators import FORM_KINDS
 from eqkin.formulas.scripts import join_modules
 from eqkin.learning.config import NOTATIONS, Recipe
@@ -50,7 +50,8 @@ def build_notations(corpus: Corpus, recipe: Recipe) -> Corpus:
     chosen = np.sort(candidates[np.argsort(keys, kind="stable")[: recipe.rewritten]])
 
     # Write each equation before its notations.
-    writer, builder, owners = NotationWriter(), ForestBuilder(), [np.zeros(0, np.int64)]
+    forests: list[Forest] = []
+    writer, owners = NotationWriter(), [np.zeros(0, np.int64)]
     for first in range(0, len(chosen), _BLOCK_TREES):
         trees = chosen[first : first + _BLOCK_TREES]
         originals = corpus.forest.select(trees)
@@ -62,15 +63,15 @@ def build_notations(corpus: Corpus, recipe: Recipe) -> Corpus:
             paraphrased=recipe.notations_paraphrased,
         )
         rewritten = np.unique(source)
-        both = _join_forests(originals.select(rewritten), notations)
+        both = Forest.concatenate([originals.select(rewritten), notations])
         owner = np.concatenate([rewritten, source])
         order = np.argsort(owner, kind="stable")
-        builder.add_forest(both.select(order))
+        forests.append(both.select(order))
         owners.append(trees[owner[order]])
 
     equations, paper = np.unique(np.concatenate(owners), return_inverse=True)
     names = [f"{NOTATIONS}:{corpus.get_equation_id(int(tree))}" for tree in equations]
-    return Corpus.from_papers(builder.build(), paper, names, NOTATIONS)
+    return Corpus.from_papers(Forest.concatenate(forests), paper, names, NOTATIONS)
 
 
 class Notation(NamedTuple):
@@ -107,7 +108,7 @@ class NotationWriter:
         before, after = self._formulas.parse(forest), read.operators
         keeps_form = before.formula_forms[source, kind] == after.formula_forms[np.arange(len(source)), kind]
         # The notation may be the one that the formula has already.
-        contents = list_contents(_join_forests(forest, read.forest))
+        contents = list_contents(Forest.concatenate([forest, read.forest]))
         differs = [
             contents[tree] != other for tree, other in zip(source.tolist(), contents[len(forest) :], strict=True)
         ]
@@ -157,11 +158,3 @@ def list_contents(forest: Forest) -> list[bytes]:
     """Return bytes for each tree that are the same for equal trees of the forest."""
     columns = np.stack([forest.tag, forest.attribute, forest.text, forest.n_children], axis=1).astype(np.int32)
     return [part.tobytes() for part in np.split(columns, forest.offsets[1:-1])] if len(forest) else []
-
-
-def _join_forests(*forests: Forest) -> Forest:
-    """Return the trees of several forests, with common numbers of strings."""
-    builder = ForestBuilder()
-    for forest in forests:
-        builder.add_forest(forest)
-    return builder.build()

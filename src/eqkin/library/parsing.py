@@ -18,7 +18,7 @@ import orjson
 
 from eqkin.errors import EqkinError, LimitReached, StorageFailed
 from eqkin.executor import UNREADABLE, WorkerEnvironmentError
-from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.conversion import convert_formulas, is_diagram_failure
 from eqkin.formulas.engine import FormulaEngine, parse_operators
 from eqkin.formulas.mathml import parse_mathml, to_forest
@@ -223,7 +223,8 @@ def convert_document(
         )
         for number, e in enumerate(document.equations)
     ]
-    builder, n_trees = ForestBuilder(), 0
+    forests: list[Forest] = []
+    n_trees = 0
     parsed: list[OperatorForest] = []
     deadline = time.monotonic() + LIMITS.paper_seconds
     for epoch, macros in enumerate(document.macros):
@@ -239,7 +240,7 @@ def convert_document(
             continue
         texts = [to_converter_input(e.environment, e.latex) for e in chosen]
         conversion = convert_formulas(get_engine(), texts, document.packages, macros, deadline)
-        builder.add_forest(conversion.forest)
+        forests.append(conversion.forest)
         parsed.append(conversion.operators)
         for e, outcome in zip(chosen, conversion.outcomes, strict=True):
             if outcome.failure is None:
@@ -252,10 +253,10 @@ def convert_document(
                 e.reason, e.message = outcome.failure.reason, outcome.failure.message[:300]
         n_trees += len(conversion.forest)
     given = _convert_mathml(equations, stored, n_trees)
-    builder.add_forest(given)
+    forests.append(given)
     parsed.append(parse_operators(given))
     # Trees in the order of their equations, and sorted strings: equal content has equal digests.
-    forest = builder.build()
+    forest = Forest.concatenate(forests)
     with_tree = [e for e in equations if e.tree >= 0]
     order = [e.tree for e in with_tree]
     for position, e in enumerate(with_tree):
@@ -272,7 +273,7 @@ def _convert_mathml(
     n_trees: int,
 ) -> Forest:
     """Return the trees of equations that are MathML already, or those that are stored of them."""
-    builder = ForestBuilder()
+    forests: list[Forest] = []
     for number, e in enumerate(equations):
         if e.environment != MATHML_ENVIRONMENT:
             continue
@@ -288,9 +289,9 @@ def _convert_mathml(
             except EqkinError as error:
                 e.reason, e.message = f"MathML: {_classify_error(error)}", str(error)[:300]
         if forest is not None:
-            builder.add_forest(forest)
+            forests.append(forest)
             e.tree, n_trees = n_trees, n_trees + 1
-    return builder.build()
+    return Forest.concatenate(forests)
 
 
 def compute_content_digest(parsed: ParsedPaper) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.atlas import load_forms, load_names, read_formula
-from eqkin.formulas import ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.operators import FORM_KINDS, OperatorForest
 from eqkin.latex.names import normalise_name
@@ -140,10 +140,10 @@ def compute_forms() -> bytes:
     the parser of operator trees changes.
     """
     formulas = FormulaReader(1)
-    builder = ForestBuilder()
+    forests: list[Forest] = []
     for member in load_names():
-        builder.add_forest(formulas.read(read_formula(member), wildcards=False).forest)
-    return _get_forms(parse_operators(builder.build())).astype("<u4").tobytes()
+        forests.append(formulas.read(read_formula(member), wildcards=False).forest)
+    return _get_forms(parse_operators(Forest.concatenate(forests))).astype("<u4").tobytes()
 
 
 def _get_forms(operators: OperatorForest) -> npt.NDArray[np.uint32]:

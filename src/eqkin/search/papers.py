@@ -20,7 +20,7 @@ import numpy as np
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.mathml import NodeColumns, to_mathml
 from eqkin.library.records import SectionProse
 from eqkin.limits import LIMITS, check_cancelled
@@ -78,7 +78,8 @@ def read_draft(source: str, encoder: Encoder) -> QueryPaper:
     from eqkin.library.parsing import parse_item  # readers are slow to import, and a search needs none
     from eqkin.sources.readers import open_source
 
-    builder, equations, keys, problems = ForestBuilder(), list[EquationRecord](), set[str](), list[str]()
+    forests: list[Forest] = []
+    equations, keys, problems = list[EquationRecord](), set[str](), list[str]()
     for item in open_source(source):
         parsed = parse_item(item, "", "displays")
         check_cancelled()  # then what was parsed is a failure
@@ -87,7 +88,7 @@ def read_draft(source: str, encoder: Encoder) -> QueryPaper:
             problems.append(parsed.message)
             continue
         trees, records = _build_draft_records(parsed, parsed.forest, LIMITS.draft_equations)
-        builder.add_forest(parsed.forest.select(trees))
+        forests.append(parsed.forest.select(trees))
         equations.extend(records)
         if len(equations) >= LIMITS.draft_equations:
             break
@@ -95,7 +96,7 @@ def read_draft(source: str, encoder: Encoder) -> QueryPaper:
         reason = problems[0] if problems else "it has no equations that can be read"
         raise BadInput(reason if source in reason else f"{source}: {reason}")
     chosen = _thin_out(np.arange(len(equations)), LIMITS.draft_equations)
-    vectors = encoder.embed(builder.build().select(chosen))
+    vectors = encoder.embed(Forest.concatenate(forests).select(chosen))
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return QueryPaper(frozenset(keys), vectors, [equations[i] for i in chosen.tolist()])
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.engine import parse_operators
 from eqkin.search.query import FormulaReader
 from eqkin.search.rank import compare_collections
@@ -70,7 +70,8 @@ def encode_formulas(
     table: Iterable[tuple[str, str]], encoder: Encoder, reader: FormulaReader, *, wildcards: bool = False
 ) -> EncodedFormulas:
     """Read and embed named formulas; with `wildcards`, those of topics count as letters of their own."""
-    rows, builder = list(table), ForestBuilder()
+    forests: list[Forest] = []
+    rows = list(table)
     problems: dict[str, str] = {}
     patterns: dict[str, Pattern] = {}
     for (name, _), read in zip(rows, reader.iter_formulas((t for _, t in rows), wildcards=wildcards), strict=True):
@@ -79,8 +80,8 @@ def encode_formulas(
             continue
         if read.wildcards:
             patterns[name] = Pattern(parse_operators(read.forest))
-        builder.add_forest(replace_wildcards(read.forest) if read.wildcards else read.forest)
-    forest = builder.build()
+        forests.append(replace_wildcards(read.forest) if read.wildcards else read.forest)
+    forest = Forest.concatenate(forests)
     vectors = encoder.embed(forest)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)

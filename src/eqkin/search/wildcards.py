@@ -13,7 +13,7 @@ from itertools import chain, count
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.engine import LIMIT_ERRORS, borrow_engine
 from eqkin.formulas.forest import iter_blocks
 from eqkin.formulas.mathml import Node, list_nodes, to_forest, to_node
@@ -75,10 +75,10 @@ def replace_wildcards(forest: Forest) -> Forest:
     letters = dict(zip(names, free, strict=False))
     for node in wild:
         node.text, node.attributes = letters[node.text], {}
-    builder = ForestBuilder()
+    forests: list[Forest] = []
     for root in roots:
-        builder.add_forest(to_forest(root))
-    return builder.build()
+        forests.append(to_forest(root))
+    return Forest.concatenate(forests)
 
 
 def rank_matches_first(scores: Scores, matches: npt.NDArray[np.uint8]) -> Scores:

@@ -26,7 +26,7 @@ from eqkin.cluster.milvus.collection import (
 )
 from eqkin.cluster.milvus.push import DESCRIBED_FIELDS, NO_TERM, clean_author_name, clean_field_name
 from eqkin.errors import BadInput, Unreachable
-from eqkin.formulas.forest import Forest, ForestBuilder
+from eqkin.formulas.forest import Forest
 from eqkin.formulas.mathml import NodeColumns, to_mathml
 from eqkin.formulas.operators import OperatorForest
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, Snapshot
@@ -123,10 +123,10 @@ class MilvusSnapshot(Snapshot):
 
     def get_trees(self, keys: Keys) -> Forest:
         """Return trees; raises `NoSuchEquation`."""
-        builder = ForestBuilder()
+        forests: list[Forest] = []
         for row in self._fetch_all(keys):
-            builder.add_forest(Forest.from_bytes(base64.b64decode(row["record"]["tree"])))
-        return builder.build()
+            forests.append(Forest.from_bytes(base64.b64decode(row["record"]["tree"])))
+        return Forest.concatenate(forests)
 
     def get_nodes(self, keys: Iterable[int]) -> list[NodeColumns]:
         """Return the nodes of trees; raises `NoSuchEquation`."""
