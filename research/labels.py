@@ -37,4 +37,4 @@ def order_depth_first(forest: Forest) -> npt.NDArray[np.int64]:
     places = rank + np.repeat(forest.offsets[:-1], forest.sizes)
     order = np.empty_like(places)
     order[places] = np.arange(len(places))
-    return order
+    return np.asarray(order, np.int64)
