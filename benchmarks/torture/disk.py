@@ -93,6 +93,8 @@ class SimulatedDisk:
             self._pending.append((path, "", -1))
         elif name == "rename":
             self._pending.append((path, operation.second, self._resolve(self._pending)[path]))
+        elif name == "link":
+            self._pending.append((operation.second, "", self._resolve(self._pending)[path]))
         elif name == "fsync" and path != self._root and self._resolve(self._pending).get(path) != 0:
             file = self._get(operation.inode)
             file.content, file.pending = file.build(file.pending), []
@@ -101,8 +103,21 @@ class SimulatedDisk:
             inside = [change for change in self._pending if os.path.dirname(change[0]) == path]
             self._names = self._resolve(inside)
             self._pending = [change for change in self._pending if change not in inside]
+            if operation.data:
+                self._list_folder(path, operation.data)
         else:
             self._get(operation.inode).pending.append(operation)
+
+    def _list_folder(self, folder: str, listing: bytes) -> None:
+        """Take over the names of a synchronised folder: libraries may rename by calls that are not recorded."""
+        listed = {}
+        for line in listing.decode(errors="surrogateescape").splitlines():
+            inode, name = line.split("/", 1)
+            listed[os.path.join(folder, name)] = self._numbers.get(int(inode), 0)
+        for path in [path for path in self._names if os.path.dirname(path) == folder]:
+            if self._names[path] and path not in listed:
+                del self._names[path]
+        self._names |= {path: number for path, number in listed.items() if number}
 
     def _resolve(self, changes: list[tuple[str, str, int]]) -> dict[str, int]:
         names = dict(self._names)

@@ -4,6 +4,7 @@
  * with name, inode, offset or size, number of bytes, path and second path, then the bytes. The call number `at` fails
  * with the errno `error`, and if `lasting` all after it. count_calls() returns how many there were since. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -91,8 +92,28 @@ OPEN(open64)
     int name parameters; \
     int name parameters { REAL(int, name, int, ...); char path[PATH_MAX]; \
         GUARD(find_path(fd, path), real arguments, record(label, find_inode(fd), a, path, "", data, size)); }
-FD_CALL(fsync, "fsync", (int fd), (fd), 0, NULL, 0)
-FD_CALL(fdatasync, "fsync", (int fd), (fd), 0, NULL, 0)
+
+/* The names of a folder and their inodes are recorded when it is synchronised: some libraries rename files by system
+ * calls that cannot be intercepted. */
+static void record_sync(int fd, const char *path) {
+    static char listing[1 << 20];
+    size_t size = 0;
+    struct stat status;
+    if (!fstat(fd, &status) && S_ISDIR(status.st_mode)) {
+        DIR *folder = opendir(path);
+        struct dirent *entry;
+        while (folder && (entry = readdir(folder)))
+            if (entry->d_type == DT_REG && size + NAME_MAX + 32 < sizeof listing)
+                size += sprintf(listing + size, "%ld/%s\n", (long)entry->d_ino, entry->d_name);
+        if (folder) closedir(folder);
+    }
+    record("fsync", find_inode(fd), 0, path, "", size ? listing : NULL, size);
+}
+#define SYNC(name) \
+    int name(int fd) { REAL(int, name, int); char path[PATH_MAX]; \
+        GUARD(find_path(fd, path), real(fd), record_sync(fd, path)); }
+SYNC(fsync)
+SYNC(fdatasync)
 FD_CALL(ftruncate, "truncate", (int fd, off_t size), (fd, size), size, NULL, 0)
 FD_CALL(ftruncate64, "truncate", (int fd, off64_t size), (fd, size), size, NULL, 0)
 
@@ -118,4 +139,12 @@ PATH_CALL(mkdir, "mkdir", (const char *path, mode_t mode), (path, mode))
 int rename(const char *path, const char *to) {
     REAL(int, rename, const char *, const char *);
     GUARD(is_inside(path), real(path, to), record("rename", 0, 0, path, to, NULL, 0));
+}
+int link(const char *path, const char *to) {
+    REAL(int, link, const char *, const char *);
+    GUARD(is_inside(path), real(path, to), record("link", 0, 0, path, to, NULL, 0));
+}
+int linkat(int from, const char *path, int folder, const char *to, int flags) {
+    REAL(int, linkat, int, const char *, int, const char *, int);
+    GUARD(is_inside(path), real(from, path, folder, to, flags), record("link", 0, 0, path, to, NULL, 0));
 }

@@ -74,7 +74,6 @@ def act(name: str, work: Path) -> None:
     elif name == "unpack":
         if not (work / "copy").exists():
             unpack(work / "packed", work / "copy")
-        assert not verify(work / "copy").problems
     else:
         with Library.open(folder, create=True) as library:
             _change(library, name, work / "papers")
@@ -133,9 +132,10 @@ class Campaigns:
 
     def require_intact(self) -> None:
         """Raise an error if there is a library and it is damaged."""
-        if (self.case / "library" / "library.db").exists():
-            problems = verify(self.case / "library").problems
-            assert not problems, problems
+        for folder in (self.case / "library", self.case / "copy"):
+            if (folder / "library.db").exists():
+                problems = verify(folder).problems
+                assert not problems, problems
 
     def require(self, expected: list[Any], action: str = "", ended: dict[str, Any] | None = None) -> None:
         """Check the state after an interrupted action, do it again, and compare the result."""
