@@ -143,6 +143,9 @@ class _IndexUpdate:
     def run(self, rebuild: bool) -> UpdateReport:
         """Do all steps; `rebuild`: from nothing."""
         self.manifest = self._load_start(rebuild)
+        if self.stored is None:
+            # A manifest without parts comes first: parts without a manifest would be damage.
+            self._commit()
         self._add_equations()
         self._tidy_parts()
         if self.manifest != self.stored:
