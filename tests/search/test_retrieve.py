@@ -56,7 +56,7 @@ def test_search_returns_candidates_by_relevance(engine, forest, units, query):
     )
     with engine.backend.snapshot() as snapshot:
         ranked = rank(snapshot, features, retrieve(snapshot, features, SearchOptions(k=20)), text=False)
-        trees, scores = ranked.keys, ranked.score
+        trees, scores = ranked.columns.keys, ranked.score
         formulas, vectors = snapshot.get_trees(trees), snapshot.get_vectors(trees)
     assert len(set(trees.tolist())) == len(trees) >= SETTINGS.vector_candidates
     expected = compare_collections(tree, vector[None], formulas, vectors)[0].tolist()

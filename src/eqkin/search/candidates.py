@@ -11,7 +11,7 @@ import numpy.typing as npt
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.formulas.operators import OperatorForest
 from eqkin.library.references import EquationColumns
-from eqkin.search.backend import Floats, Keys
+from eqkin.search.backend import Floats
 from eqkin.search.features import QueryTerms
 from eqkin.search.wildcards import Pattern
 
@@ -40,9 +40,6 @@ class Candidates:
     vectors: Floats  # (candidates, d), of length 1; d is 0 where nothing is compared
     text_score: Scores  # how well the text around them matches, in [0, 1]
 
-    def __len__(self) -> int:
-        return len(self.columns.keys)
-
 
 @dataclass(frozen=True, kw_only=True)
 class RankedCandidates:
@@ -55,11 +52,3 @@ class RankedCandidates:
     text_score: Scores
     score: Scores
     matches: npt.NDArray[np.uint8]  # 2: has the form of a query with wildcards, 1: a part has it; see `Pattern.match`
-
-    @property
-    def keys(self) -> Keys:
-        """Their keys."""
-        return self.columns.keys
-
-    def __len__(self) -> int:
-        return len(self.columns.keys)

@@ -37,7 +37,12 @@ class ChosenCandidates:
 
 def choose_hits(ranked: RankedCandidates, options: SearchOptions, per_paper: int) -> ChosenCandidates:
     """Choose what is shown: each formula once, of a display and its rows the best, not too many of one paper."""
-    rows = keep_best_of_display(ranked)
+    # A display and its rows are several equations: only the best of them is listed.
+    best_of_display: dict[tuple[int, int], int] = {}
+    displays = zip(ranked.columns.paper.tolist(), ranked.columns.display.tolist(), strict=True)
+    for row, display in enumerate(displays):
+        best_of_display.setdefault(display, row)
+    rows = np.array(list(best_of_display.values()), np.int64)
     duplicates: dict[int, list[int]] = {}
     if options.fold:
         rows, duplicates = deduplicate(ranked, rows)
@@ -54,14 +59,6 @@ def choose_hits(ranked: RankedCandidates, options: SearchOptions, per_paper: int
     )
 
 
-def keep_best_of_display(ranked: RankedCandidates) -> Rows:
-    """Return the candidates with only the best of each display and its rows."""
-    best = dict[tuple[int, int], int]()
-    for row, display in enumerate(zip(ranked.columns.paper.tolist(), ranked.columns.display.tolist(), strict=True)):
-        best.setdefault(display, row)
-    return np.array(list(best.values()), np.int64)
-
-
 def deduplicate(ranked: RankedCandidates, rows: Rows) -> tuple[Rows, dict[int, list[int]]]:
     """Drop candidates that are the same formula as an earlier one.
 
@@ -71,7 +68,7 @@ def deduplicate(ranked: RankedCandidates, rows: Rows) -> tuple[Rows, dict[int, l
     Returns:
         Those that are kept; and the dropped ones, by the one that is kept of them.
     """
-    forms = np.zeros(len(ranked), np.uint64)
+    forms = np.zeros(len(ranked.score), np.uint64)
     compared = rows[:MAX_COMPARED]
     compared = compared[compared < len(ranked.operators)]
     forms[compared] = _hash_operator_trees(ranked.operators.select(compared))

@@ -53,10 +53,10 @@ class FacetPool:
     @classmethod
     def build(cls, snapshot: Snapshot, ranked: RankedCandidates) -> FacetPool:
         """Read the papers of ranked candidates; those that are gone are left out."""
-        best = ranked.columns.select(np.arange(min(len(ranked), _COUNTED_CANDIDATES)))
+        best = ranked.columns.select(np.arange(min(len(ranked.score), _COUNTED_CANDIDATES)))
         papers = snapshot.get_paper_facets(best)
         rows = [row for row, key in enumerate(best.keys.tolist()) if key in papers]
-        keys = ranked.keys[rows].tolist()
+        keys = best.keys[rows].tolist()
         return cls(
             keys=keys,
             papers=[papers[key] for key in keys],

@@ -59,6 +59,7 @@ class QueryTerms:
     norms: Floats  # (COMPARED_FAMILIES, 1)
     forms: Codes  # (1, FORM_KINDS) of the whole formula
     known: npt.NDArray[np.uint8]  # see `extract_query_terms`
+    known_similarities: npt.NDArray[np.bool_]  # which of `WEIGHTS` the formula has; it always has a vector
 
     @classmethod
     def extract(cls, operators: OperatorForest, pattern: OperatorForest | None = None) -> QueryTerms:
@@ -75,20 +76,17 @@ class QueryTerms:
             terms = Terms(offsets, terms.code[kept], terms.family[kept], terms.count[kept])
         frequencies = load_bundled_frequencies()
         idf = frequencies.compute_idf(terms.code)
+        norms = compute_norms(terms, weigh_terms(terms, frequencies))
         return cls(
             codes=terms.code,
             families=terms.family,
             idf=idf,
             weights=saturate_counts(terms.count) * idf,
-            norms=compute_norms(terms, weigh_terms(terms, frequencies)),
+            norms=norms,
             forms=operators.formula_forms,
             known=known,
+            known_similarities=np.append(True, norms[:, 0] > 0),
         )
-
-    @property
-    def known_similarities(self) -> npt.NDArray[np.bool_]:
-        """Which of the similarities that `WEIGHTS` names the formula has; it always has a vector."""
-        return np.append(True, self.norms[:, 0] > 0)
 
     def compute_overlaps(self, operators: OperatorForest) -> Floats:
         """Compute the common weights with other formulas: (COMPARED_FAMILIES, formulas)."""

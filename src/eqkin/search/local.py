@@ -124,36 +124,37 @@ class LocalSnapshot:
         return self.view.text
 
     @property
-    def _has_text(self) -> bool:
-        # Only a search by text fails without its index.
+    def _names(self) -> TextIndex | None:
+        """The text index, which also has names; None if it cannot be opened: only a search by text needs it."""
         try:
-            return bool(self._text)
+            return self._text
         except EqkinError:
-            return False
+            return None
 
     def find_named(self, name: str, filters: Filters = NO_FILTERS) -> set[int]:
         """Find equations with a name; see `Snapshot`."""
-        if not len(self) or not self._has_text:
+        if not len(self) or not (names := self._names):
             return set()
-        keys = self._keep_indexed(self._text.find_named(name))
+        keys = self._keep_indexed(names.find_named(name))
         allowed = self._get_allowed(filters)
         return set((keys if allowed is None else keys[find_members(keys, allowed)]).tolist())
 
     def get_names(self, refs: Iterable[EquationRef]) -> dict[int, str]:
         """Return the names of equations; see `Snapshot`."""
-        return self._text.get_names([ref.key for ref in refs]) if self._has_text else {}
+        return names.get_names([ref.key for ref in refs]) if (names := self._names) else {}
 
     def match_name(self, text: str) -> str:
         """Return the equation name that `text` matches, or an empty string."""
-        return self._text.match_name(text) if self._has_text else ""
+        return names.match_name(text) if (names := self._names) else ""
 
     def complete_name(self, text: str, k: int) -> list[tuple[str, int]]:
         """Return the names with a word that begins with `text`; see `Snapshot`."""
-        return self._text.complete_name(text, k) if self._has_text else []
+        return names.complete_name(text, k) if (names := self._names) else []
 
     def knows_word(self, word: str) -> bool:
         """Return whether the text has a word."""
-        return self._has_text and self._text.knows_word(word)
+        names = self._names
+        return names is not None and bool(names) and names.knows_word(word)
 
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Return references to equations."""

@@ -145,11 +145,11 @@ def search(
 
 
 def _read_shown(snapshot: Snapshot, ranked: RankedCandidates, chosen: ChosenCandidates) -> ShownEquations:
-    keys = ranked.keys[chosen.rows]
+    keys = ranked.columns.keys[chosen.rows]
     nodes = dict(zip(keys.tolist(), snapshot.get_nodes(keys.tolist()), strict=True))
     records = snapshot.get_records(nodes, nodes)
     rows = [row for row, key in zip(chosen.rows.tolist(), keys.tolist(), strict=True) if key in records]
-    shown = ranked.keys[rows]
+    shown = ranked.columns.keys[rows]
     return ShownEquations(
         rows=rows,
         records=records,
@@ -184,7 +184,7 @@ def _build_hits(
     named: Collection[int],
 ) -> tuple[Hit, ...]:
     """Build hits with their names; one without a name gets that of a law of the atlas with the same form."""
-    keys = ranked.keys.tolist()
+    keys = ranked.columns.keys.tolist()
     folded = {keys[other] for row in shown.rows for other in chosen.duplicates.get(row, ())}
     duplicates = snapshot.get_refs(folded) if folded else {}
     names = snapshot.get_names(shown.records[keys[row]].to_ref() for row in shown.rows)

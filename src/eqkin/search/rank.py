@@ -60,10 +60,11 @@ def rank(
         NoSuchEquation: an equation is gone.
     """
     keys = candidates.columns.keys
-    cosines = relevance = np.zeros(len(candidates), np.float32)
-    is_same, matches = np.zeros(len(candidates), bool), np.zeros(len(candidates), np.uint8)
+    cosines = relevance = np.zeros(len(keys), np.float32)
+    is_same = np.zeros(len(keys), bool)
+    matches = np.zeros(len(keys), np.uint8)
     operators: OperatorForest | None = None
-    if query is not None and len(candidates):
+    if query is not None and len(keys):
         operators = snapshot.get_operators(keys)
         norms = snapshot.get_norms(keys, operators)
         # Stored vectors are not exactly of length 1.
