@@ -12,7 +12,7 @@ weights of its terms, family by family. They are stored with 8 bits.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,6 @@ BUNDLED_FREQUENCIES = Path(__file__).parent / "frequencies.safetensors"
 RARE_TERM_COUNT = 4  # assumed document frequency of a term that is not in the table
 _MIN_FORMULAS = 24  # document frequency from which a term is in the table
 _MIN_IDF = 0.1
-_BUCKET_BITS = 20  # leading bits of a hash that select its bucket
-_BUCKET_SHIFT = np.uint32(32 - _BUCKET_BITS)
 MAX_COUNTED = 16  # occurrences of a term in a formula; more of them weigh hardly more
 SATURATED_COUNTS = np.array([2 * count / (count + 1) for count in range(MAX_COUNTED + 1)], np.float32)
 _NORM_STEPS = 24  # 8 bits are enough for norms up to 41,000; 122,880 formulas have at most 10,858
@@ -79,14 +77,12 @@ class DocumentFrequencies:
 
     def compute_idf(self, codes: TermCodes) -> npt.NDArray[np.float32]:
         """Return the idf weight of each term."""
-        weights = np.full(len(codes), self._compute_weights(np.array([RARE_TERM_COUNT]))[0], np.float32)
+        places = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
+        counts = np.full(len(codes), RARE_TERM_COUNT, np.int64)
         if len(self.codes):
-            place = self._bucket_starts.take(codes >> _BUCKET_SHIFT)
-            for step in range(self._max_bucket_size):  # four times as fast as a binary search
-                at = np.minimum(place + step, len(self.codes) - 1)
-                found = np.flatnonzero(self.codes.take(at) == codes)
-                weights[found] = self._idf_weights.take(at[found])
-        return weights
+            is_known = self.codes[places] == codes
+            counts[is_known] = self.counts[places[is_known]]
+        return (np.log((1 + self.formulas) / (1 + counts)) + _MIN_IDF).astype(np.float32)
 
     def _is_valid(self) -> bool:
         """Return whether the hashes can be looked up, and no term is in more formulas than there are."""
@@ -98,23 +94,6 @@ class DocumentFrequencies:
             and self.formulas >= RARE_TERM_COUNT
             and int(self.counts.max(initial=0)) <= self.formulas
         )
-
-    def _compute_weights(self, counts: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        return (np.log((1 + self.formulas) / (1 + counts.astype(np.float64))) + _MIN_IDF).astype(np.float32)
-
-    @cached_property
-    def _max_bucket_size(self) -> int:
-        """Size of the largest bucket: hashes with the same leading bits."""
-        return int(np.diff(self._bucket_starts).max())
-
-    @cached_property
-    def _idf_weights(self) -> npt.NDArray[np.float32]:
-        return self._compute_weights(self.counts)
-
-    @cached_property
-    def _bucket_starts(self) -> npt.NDArray[np.int32]:
-        """Start of each bucket, and the end of the last."""
-        return np.searchsorted(self.codes >> _BUCKET_SHIFT, np.arange((1 << _BUCKET_BITS) + 1)).astype(np.int32)
 
 
 def weigh_terms(terms: Terms, idf: DocumentFrequencies) -> Floats:
