@@ -10,7 +10,7 @@ Terms are described in `eqkin.formulas.terms`.
 from __future__ import annotations
 
 import numpy as np
-from numba import bool_, float32, int64, types, uint8, uint32, uint64
+from numba import bool_, float32, int64, types, uint32, uint64
 
 from eqkin.compiler import njit
 from eqkin.formulas.hashing import GOLDEN, MULTIPLIERS
@@ -22,8 +22,7 @@ _MAX_POSITION = 3  # later operands share a slot
 _CODE_BUCKETS, _BUCKET_SHIFT = 256, np.uint32(24)  # of the terms of a query
 _NAMED, _ANONYMOUS, _BITS = 1, 2, 3  # columns of a table of labels
 
-_LAST_BYTES, _FAMILY_BITS = np.uint64(0x1FFF), np.uint64(FAMILY_BITS)
-_BYTE_BITS, _SEVEN = np.uint64(3), np.uint64(7)
+_FAMILY_BITS = np.uint64(FAMILY_BITS)
 _ZERO, _HALF = np.uint64(0), np.uint64(32)
 _GOLDEN, _FIRST_FACTOR, _SECOND_FACTOR = np.uint64(GOLDEN), np.uint64(MULTIPLIERS[0]), np.uint64(MULTIPLIERS[1])
 _SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
@@ -115,23 +114,14 @@ def combine_pair(first, second):
 
 
 @njit()
-def _knows(known, code, learn):
-    """Return whether a hash is known by its last bits; with `learn` it becomes known."""
-    byte, bit = code >> _BYTE_BITS & _LAST_BYTES, np.uint8(code & _SEVEN)
-    if learn:
-        known[byte] |= np.uint8(1) << bit
-    return known[byte] >> bit & np.uint8(1) != 0
-
-
-@njit()
 def _make_key(tree, code, seeds, family):
     """Return tree, first bits of the hash, and family of a term, as `terms.make_term_keys`."""
     term = np.uint64(tree) << _HALF | combine_pair(seeds[family], code) >> _HALF
     return term << _FAMILY_BITS | np.uint64(family)
 
 
-@njit(uint64[::1](_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES, uint8[::1], bool_), cache=True, nogil=True)
-def hash_terms(label, parent, tree, table, seeds, known, learn):
+@njit(uint64[::1](_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES), cache=True, nogil=True)
+def hash_terms(label, parent, tree, table, seeds):
     """Return the keys of all paths and trees of outlines (`terms.make_term_keys`).
 
     Args:
@@ -140,9 +130,6 @@ def hash_terms(label, parent, tree, table, seeds, known, learn):
         tree: The number of each node's tree.
         table: What is known of labels (`labels.describe_labels`).
         seeds: Hashes of families.
-        known: (2^13,) a bit for each value of the last 16 bits of a hash.
-        learn: Whether all hashes are added to `known`. Otherwise whatever grows from a part that is not known is left
-            out.
     """
     nodes, shown, parent = find_outlines(label, parent, table)
     label, tree = label[shown], tree[nodes]
@@ -155,42 +142,45 @@ def hash_terms(label, parent, tree, table, seeds, known, learn):
                 place[node] = np.uint64(min(n_children[above], _MAX_POSITION) + 1)
             slot[node] = combine_pair(table[label[above], _NAMED], place[node])
             n_children[above] += 1
+
+    # Paths: from each leaf upwards, one term for each length.
     keys, count = np.empty((_MAX_PATH + 1) * size, np.uint64), 0
     for leaf in range(size):
+        if n_children[leaf] > 0:
+            continue
         node, code = leaf, table[label[leaf], _NAMED]
-        for _ in range(_MAX_PATH + 1 if n_children[leaf] == 0 else 0):
-            if not _knows(known, code, learn):
-                break
-            keys[count] = _make_key(tree[leaf], code, seeds, _PATH)
-            count += 1
+        keys[count] = _make_key(tree[leaf], code, seeds, _PATH)
+        count += 1
+        for _ in range(_MAX_PATH):
             if parent[node] == node:
                 break
             code = combine_pair(code, slot[node])
+            keys[count] = _make_key(tree[leaf], code, seeds, _PATH)
+            count += 1
             node = parent[node]
-    operands, is_known = np.zeros(size, np.uint64), np.ones(size, np.bool_)
-    # A node's operands follow it, so they are hashed before it.
+
+    # Trees: operands follow their operator, so they are hashed before it.
+    operands = np.zeros(size, np.uint64)
     for node in range(size - 1, -1, -1):
-        code, above = table[label[node], _ANONYMOUS], parent[node]
-        if is_known[node] and n_children[node] > 0:
+        code = table[label[node], _ANONYMOUS]
+        if n_children[node] > 0:
             code = combine_pair(code, operands[node])
             keys[count] = _make_key(tree[node], code, seeds, _TREE)
             count += 1
-        if not is_known[node] or not _knows(known, code, learn):
-            is_known[above] = False
-        elif above != node:
-            operands[above] += combine_pair(place[node], code)
+        if parent[node] != node:
+            operands[parent[node]] += combine_pair(place[node], code)
     return keys[:count].copy()
 
 
 @njit(
     bool_(
-        *(_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES, uint8[::1]),
+        *(_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES),
         *(_CODES, _NUMBERS, _FLOATS, _FLOATS, float32[:, ::1]),
     ),
     cache=True,
     nogil=True,
 )
-def add_overlaps(label, depth, offsets, table, seeds, known, codes, families, weights, saturated, overlaps):
+def add_overlaps(label, depth, offsets, table, seeds, codes, families, weights, saturated, overlaps):
     """Add up the weights of a query's terms that operator trees have; return False if the nodes do not form trees.
 
     Args:
@@ -199,7 +189,6 @@ def add_overlaps(label, depth, offsets, table, seeds, known, codes, families, we
         offsets: The first node of each tree, and the end of the last.
         table: What is known of labels (`labels.describe_labels`).
         seeds: Hashes of families.
-        known: What `hash_terms` learned of the query.
         codes: Paths and trees of the query, ascending.
         families: The row of `overlaps` to which each belongs.
         weights: The weight of each for one occurrence.
@@ -218,7 +207,7 @@ def add_overlaps(label, depth, offsets, table, seeds, known, codes, families, we
         while term < n_terms and codes[term] >> _BUCKET_SHIFT == bucket:
             term += 1
         first[bucket + 1] = term
-    for key in hash_terms(label, parent, tree, table, seeds, known, False):
+    for key in hash_terms(label, parent, tree, table, seeds):
         code = np.uint32(key >> _FAMILY_BITS)
         leading = np.int64(code >> _BUCKET_SHIFT)
         for place in range(first[leading], first[leading + 1]):

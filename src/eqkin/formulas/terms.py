@@ -11,9 +11,6 @@ the hashes of its operands, so operands that commute need not be sorted.
 An outline is an operator tree without details that authors add or leave out. It has no arguments of functions
 (`u(x, t)` is `u`), indices, accents, signs, ranges of sums and integrals, norms and transposes; every relation is `=`,
 and a derivative is a quotient. Two ways to write a law often share their outline where their operator trees differ.
-
-A query needs only those terms of a formula that it has itself. A path is its path without the last step, and then that
-step; a tree consists of trees: whatever grows from a part that the query does not have is left out at once.
 """
 
 from __future__ import annotations
@@ -34,9 +31,6 @@ COMPARED_FAMILIES = 2  # the first ones make similarities; forms only find formu
 _SEEDS = hash_strings(["outline path", "outline anytree", "operator form"])
 _FORM = TERM_FAMILIES.index("form")
 _FORM_KIND = np.array([len(FORM_KINDS) - 1], np.uint64)
-_KNOWN_HASHES = 1 << 16  # by the last bits of a hash, most terms that a query does not have are told apart
-
-Mask = npt.NDArray[np.uint8]  # one bit for each value of the last 16 bits of a hash
 
 
 @dataclass(frozen=True)
@@ -58,34 +52,22 @@ class Terms:
 
 
 def extract_terms(forest: OperatorForest) -> Terms:
-    """Return the terms of each tree."""
-    return extract_query_terms(forest)[0]
-
-
-def extract_query_terms(query: OperatorForest) -> tuple[Terms, Mask]:
-    """Return the terms of each tree, and the last bits of the hashes of paths and trees, for `add_overlaps`.
-
-    Raises:
-        ValueError: nodes do not form trees.
-    """
+    """Return the terms of each tree; raises `ValueError` if nodes do not form trees."""
     from eqkin.formulas.kernels import find_parents, hash_terms
 
-    parent = find_parents(query.label, query.depth, query.offsets, len(query.labels))
-    if len(parent) != len(query.label):
+    parent = find_parents(forest.label, forest.depth, forest.offsets, len(forest.labels))
+    if len(parent) != len(forest.label):
         raise ValueError("nodes do not form trees")
-    known = np.zeros(_KNOWN_HASHES // 8, np.uint8)
-    tree = np.repeat(np.arange(len(query)), np.diff(query.offsets))
-    keys = hash_terms(query.label, parent, tree, query.properties, _SEEDS, known, True)
-    statements = np.repeat(np.arange(len(query)), np.diff(query.form_offsets))
-    forms = np.unique(make_term_keys(statements, _hash_forms(query.forms), _FORM))
+    tree = np.repeat(np.arange(len(forest)), np.diff(forest.offsets))
+    keys = hash_terms(forest.label, parent, tree, forest.properties, _SEEDS)
+    statements = np.repeat(np.arange(len(forest)), np.diff(forest.form_offsets))
+    forms = np.unique(make_term_keys(statements, _hash_forms(forest.forms), _FORM))
     tree, code, family, count = count_terms(np.concatenate((keys, forms)))
-    offsets = accumulate(np.bincount(tree, minlength=len(query)))
-    return Terms(offsets, code, family, count), known
+    return Terms(offsets=accumulate(np.bincount(tree, minlength=len(forest))), code=code, family=family, count=count)
 
 
 def add_overlaps(
     forest: OperatorForest,
-    known: Mask,
     *,
     codes: npt.NDArray[np.uint32],
     families: npt.NDArray[np.int64],
@@ -97,7 +79,6 @@ def add_overlaps(
 
     Args:
         forest: Trees.
-        known: What `extract_query_terms` returned.
         codes: Paths and trees of the query, ascending.
         families: Number of the family of each.
         weights: Weight of each for one occurrence.
@@ -107,7 +88,7 @@ def add_overlaps(
     from eqkin.formulas import kernels
 
     nodes = forest.label, forest.depth, forest.offsets, forest.properties
-    if not kernels.add_overlaps(*nodes, _SEEDS, known, codes, families, weights, saturated, overlaps):
+    if not kernels.add_overlaps(*nodes, _SEEDS, codes, families, weights, saturated, overlaps):
         raise ValueError("nodes do not form trees")
 
 

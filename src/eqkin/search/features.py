@@ -33,7 +33,6 @@ from eqkin.formulas.terms import (
     COMPARED_FAMILIES,
     Terms,
     add_overlaps,
-    extract_query_terms,
     extract_terms,
 )
 
@@ -58,7 +57,6 @@ class QueryTerms:
     weights: Floats  # (terms,) of one occurrence in another formula
     norms: Floats  # (COMPARED_FAMILIES, 1)
     forms: Codes  # (1, FORM_KINDS) of the whole formula
-    known: npt.NDArray[np.uint8]  # see `extract_query_terms`
     known_similarities: npt.NDArray[np.bool_]  # which of `WEIGHTS` the formula has; it always has a vector
 
     @classmethod
@@ -69,7 +67,7 @@ class QueryTerms:
             operators: The tree; letters stand for wildcards.
             pattern: The same tree with its wildcards. Terms with the name of a wildcard say nothing and are left out.
         """
-        terms, known = extract_query_terms(operators)
+        terms = extract_terms(operators)
         if pattern is not None:
             kept = np.isin(terms.code, extract_terms(pattern).code)
             offsets = np.array([0, np.count_nonzero(kept)])
@@ -84,7 +82,6 @@ class QueryTerms:
             weights=saturate_counts(terms.count) * idf,
             norms=norms,
             forms=operators.formula_forms,
-            known=known,
             known_similarities=np.append(True, norms[:, 0] > 0),
         )
 
@@ -94,7 +91,6 @@ class QueryTerms:
         overlaps = np.zeros((COMPARED_FAMILIES, len(operators)), np.float32)
         add_overlaps(
             operators,
-            self.known,
             codes=self.codes[compared],
             families=self.families[compared].astype(np.int64),
             weights=self.weights[compared],
