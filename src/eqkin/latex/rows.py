@@ -90,22 +90,24 @@ def split_rows(environment: str, body: str) -> tuple[list[Row], list[int]]:
     if "\\" not in body or len(body) > LIMITS.latex_chars:
         return [], begins
     if name in ALIGNED_ENVIRONMENTS | GATHERED_ENVIRONMENTS and name not in ("multline", "mathpar"):
-        lines = _scan_lines(body, 0, len(body), has_pairs="align" in name) or []
+        lines = _scan_lines(body, 0, len(body), has_pairs="align" in name)
         begins = [line.begin for line in lines if line.is_first] or begins
         if len(lines) > 1:
             return _make_rows(body, lines), begins
     elif name in ("aligned", "gathered", "split", "cases", "dcases"):
-        lines = _scan_lines(body, 0, len(body), has_pairs=name == "aligned") or []
+        lines = _scan_lines(body, 0, len(body), has_pairs=name == "aligned")
         return _make_rows(body, lines, is_system=name in _SYSTEMS), begins
     elif name not in PLAIN_ENVIRONMENTS:
         return [], begins
-    inner, last = _INNER.match(body), _OUTER_END.search(body)
+    # A single line may consist of one environment that has rows.
+    inner = _INNER.match(body)
+    last = _OUTER_END.search(body)
     if inner is None or last is None or (inner["name"] in ("array", "matrix") and not inner["brace"]):
         return [], begins
-    inside, start = inner["name"].rstrip("*"), inner.end()
-    if inner["argument"] and inside not in ("array", "alignedat", "matrix"):
-        start = inner.start("argument")
-    lines = _scan_lines(body, start, last.start(), has_pairs="align" in inside) or []
+    inside = inner["name"].rstrip("*")
+    has_argument = inner["argument"] and inside in ("array", "alignedat", "matrix")
+    start = inner.start("argument") if inner["argument"] and not has_argument else inner.end()
+    lines = _scan_lines(body, start, last.start(), has_pairs="align" in inside)
     return _make_rows(body, lines, is_system=inside in _SYSTEMS), begins
 
 
@@ -122,55 +124,72 @@ class _Line:
     start: int  # of its formula
     end: int
     relation: tuple[int, int] | None  # the one at the alignment mark, or the first that is not in brackets
-    is_first: bool = True  # in its row
+    is_first: bool  # in its row
 
 
-def _scan_lines(body: str, start: int, end: int, *, has_pairs: bool) -> list[_Line] | None:
-    """Split a body at its outermost line breaks; None if its groups are not balanced.
+@dataclass
+class _Cell:
+    """What was found in a body since the last line break."""
+
+    begin: int
+    # Start and end of relations: those beside an alignment mark, and those that are not in brackets.
+    marked: list[tuple[int, int]] = field(default_factory=list)
+    outer: list[tuple[int, int]] = field(default_factory=list)
+    brackets: int = 0
+    n_marks: int = 0
+    last_mark: int = -1  # its end
+    last_relation: tuple[int, int] | None = None
+
+    def add_relation(self, body: str, place: tuple[int, int]) -> None:
+        self.last_relation = place
+        if self.last_mark >= 0 and not body[self.last_mark : place[0]].strip(" \t\n{}"):  # `a &= b`
+            self.marked.append(place)
+        elif self.brackets <= 0:
+            self.outer.append(place)
+
+    def add_mark(self, body: str, start: int, end: int) -> None:
+        self.n_marks += 1
+        self.last_mark = end
+        if self.last_relation and not body[self.last_relation[1] : start].strip():  # `a =& b`
+            self.marked.append(self.last_relation)
+
+    def make_lines(self, body: str, stop: int, is_first: bool) -> list[_Line]:
+        """Return the line that ends at `stop`, none if it is empty."""
+        start = _skip_lead(body, self.begin, stop)
+        end = start + len(strip_trailing(body[start:stop].rstrip(" \t\n&"))[0])
+        relations = [place for place in (*self.marked, *self.outer) if start <= place[0] < end]
+        return [_Line(self.begin, start, end, next(iter(relations), None), is_first)] if end > start else []
+
+
+def _scan_lines(body: str, start: int, end: int, *, has_pairs: bool) -> list[_Line]:
+    """Split a body at its outermost line breaks; return none if its groups are not balanced.
 
     With `has_pairs`, every second mark may begin another equation, as in `align`.
     """
     lines: list[_Line] = []
-    depth, brackets, marks, at = 0, 0, 0, start
-    relations: list[tuple[int, int, int]] = []  # start, end, depth of brackets
-    mark = -1  # end of the last one
-
-    def add(stop: int, is_first: bool) -> None:
-        first = _skip_lead(body, at, stop)
-        last = first + len(strip_trailing(body[first:stop].rstrip(" \t\n&"))[0])
-        if last > first:
-            here = [r for r in relations if first <= r[0] < last]
-            chosen = next((r for r in here if r[2] < 0), None) or next((r for r in here if r[2] == 0), None)
-            lines.append(_Line(at, first, last, chosen[:2] if chosen else None, is_first))
-
+    cell = _Cell(start)
     is_first = True
+    depth = 0
     for match in _TOKEN.finditer(body, start, end):
         kind = match.lastgroup
-        is_pair = has_pairs and marks % 2 == 1 and bool(relations)
-        if kind == "open":
-            depth += 1
-        elif kind == "close":
-            depth -= 1
-            if depth < 0:
-                return None
-        elif depth or kind is None:
+        depth += (kind == "open") - (kind == "close")
+        if depth < 0:
+            return []
+        if depth or kind in (None, "open", "close"):
             continue
-        elif kind == "break" or (is_pair and kind == "mark" and _begins_equation(body, match.end(), end)):
-            add(match.start(), is_first)
+        is_pair = kind == "mark" and has_pairs and cell.n_marks % 2 == 1 and cell.last_relation is not None
+        if kind == "break" or (is_pair and _begins_equation(body, match.end(), end)):
+            lines += cell.make_lines(body, match.start(), is_first)
+            cell = _Cell(match.end())
             is_first = kind == "break"
-            at, relations, brackets, marks, mark = match.end(), [], 0, 0, -1
         elif kind == "relation":
-            is_marked = mark >= 0 and not body[mark : match.start()].strip(" \t\n{}")
-            relations.append((*match.span(), -1 if is_marked else max(brackets, 0)))
+            cell.add_relation(body, match.span())
         elif kind == "mark":
-            marks += 1
-            mark = match.end()
-            if relations and not body[relations[-1][1] : match.start()].strip():  # `a =& b`
-                relations[-1] = (*relations[-1][:2], -1)
+            cell.add_mark(body, match.start(), match.end())
         else:
-            brackets += 1 if kind == "bracket" else -1
-    add(end, is_first)
-    return lines if depth == 0 else None
+            cell.brackets += 1 if kind == "bracket" else -1
+    lines += cell.make_lines(body, end, is_first)
+    return [] if depth else lines
 
 
 def _begins_equation(body: str, at: int, end: int) -> bool:
@@ -288,6 +307,7 @@ _CJK = "\u3000-\u303f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef"
 _FINAL_PROSE = re.compile(rf"(?<=[^\s{_CJK}])\s*[{_CJK}][{_CJK}A-Za-z0-9\s,.:;()]*\Z")
 _NEEDS_REST = re.compile(rf"{UNFINISHED.pattern}|\\(?:left|right|middle)?\Z|\.\Z")
 _MAX_ENDINGS = 8
+_MAX_NUMBER = 50  # characters of a number
 _TAIL_CHARS = 300
 _MIN_PROSE = 3  # characters of Chinese, Japanese or Korean that are a sentence rather than a symbol
 
@@ -305,44 +325,65 @@ def strip_numbering(latex: str) -> tuple[str, list[NumberingMark]]:
     r"""Remove `\label`, `\tag`, `\nonumber` and the like from a display; return what they say."""
     if "\\" not in latex:
         return latex, []
-    marks, pieces, at, length = list[NumberingMark](), list[str](), 0, 0
+    marks: list[NumberingMark] = []
+    kept = ""
+    at = 0
     for match in _NUMBERING.finditer(latex):
-        pieces.append(latex[at : match.start()])
-        length += match.start() - at
+        kept += latex[at : match.start()]
         at = match.end()
         if match["label"]:
-            marks.append(NumberingMark(length, "label", match["name"].strip()))
+            marks.append(NumberingMark(len(kept), "label", match["name"].strip()))
         elif match["tag"] or match["eqno"]:
             number = to_plain_text(match["name"] or match["eqno"] or "").strip()
-            number = number[1:-1].strip() if number[:1] == "(" and number[-1:] == ")" else number
-            marks.append(NumberingMark(length, "tag", number[:50]))
+            if number[:1] == "(" and number[-1:] == ")":
+                number = number[1:-1].strip()
+            marks.append(NumberingMark(len(kept), "tag", number[:_MAX_NUMBER]))
         elif match["none"]:
-            marks.append(NumberingMark(length, "none"))
-    return "".join([*pieces, latex[at:]]), marks
+            marks.append(NumberingMark(len(kept), "none"))
+    return kept + latex[at:], marks
 
 
 def strip_trailing(body: str) -> tuple[str, str]:
     r"""Return a formula without punctuation and prose at its end, and the number `(3.6)` that stood there, or ""."""
     number = ""
-    for _ in range(_MAX_ENDINGS):  # the last character rules out most searches
-        tail, found = max(len(body) - _TAIL_CHARS, 0), None
-        if not body.isascii():
-            found = _FINAL_PROSE.search(body, tail)
-        if found and len(found[0].strip()) >= _MIN_PROSE and not _is_within_group(body, found.start()):
-            body = body[: found.start()]
-            continue
-        if not number and body.endswith((")", ")}")) and (found := _NUMBER.search(body, tail)):
-            number, body = found[1], body[: found.start()]
-            continue
-        found = _FINAL_TEXT.search(body, tail) if body.endswith("}") else None
-        if found is None and (body[-1:].isspace() or body[-1:] in _LAST_PUNCTUATION):
-            found = _PUNCTUATION.search(
-                body, max(tail, len(body.rstrip(_PUNCTUATION_CHARS))) if body.isascii() else tail
-            )
-        if found is None or _NEEDS_REST.search(body[max(found.start() - 20, 0) : found.start()].rstrip()):
+    for _ in range(_MAX_ENDINGS):
+        start = _find_prose(body)
+        if start is None and not number and (found := _find_number(body)):
+            start = found.start()
+            number = found[1]
+        if start is None:
+            start = _find_ending(body)
+        if start is None:
             break
-        body = body[: found.start()]
+        body = body[:start]
     return body, number
+
+
+# The last character rules out most searches for what may end a formula.
+
+
+def _find_prose(body: str) -> int | None:
+    """Return where a sentence of Chinese, Japanese or Korean begins that ends the text."""
+    found = None if body.isascii() else _FINAL_PROSE.search(body, max(len(body) - _TAIL_CHARS, 0))
+    if found is None or len(found[0].strip()) < _MIN_PROSE or _is_within_group(body, found.start()):
+        return None
+    return found.start()
+
+
+def _find_number(body: str) -> re.Match[str] | None:
+    return _NUMBER.search(body, max(len(body) - _TAIL_CHARS, 0)) if body.endswith((")", ")}")) else None
+
+
+def _find_ending(body: str) -> int | None:
+    """Return where final punctuation or text begins that the formula before it does not need."""
+    tail = max(len(body) - _TAIL_CHARS, 0)
+    found = _FINAL_TEXT.search(body, tail) if body.endswith("}") else None
+    if found is None and (body[-1:].isspace() or body[-1:] in _LAST_PUNCTUATION):
+        start = max(tail, len(body.rstrip(_PUNCTUATION_CHARS))) if body.isascii() else tail
+        found = _PUNCTUATION.search(body, start)
+    if found is None or _NEEDS_REST.search(body[max(found.start() - 20, 0) : found.start()].rstrip()):
+        return None
+    return found.start()
 
 
 def _is_within_group(text: str, at: int) -> bool:
@@ -374,7 +415,8 @@ class EquationCounter:
         if "\\appendix" in prose:
             self.is_appendix = True
             self.parts = dict.fromkeys(_LEVELS, 0)
-        begin, end = prose.rfind("\\begin{subequations}"), prose.rfind("\\end{subequations}")
+        begin = prose.rfind("\\begin{subequations}")
+        end = prose.rfind("\\end{subequations}")
         if begin > end:
             self.number += 1
             self.letters = 0
