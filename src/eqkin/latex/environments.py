@@ -77,6 +77,8 @@ _AMPERSAND = re.compile(r"(?<!\\)&")
 _TEXT_CASES = re.compile(r"(\\begin\{[dr]?cases)\*\}(.*?)(\\end\{[dr]?cases)\*\}", re.DOTALL)
 _ROW_SPACE = re.compile(r"\\\\\s*+\[[^\]\\]*+\]$")
 _MAX_COLUMNS = 200
+_MAX_OPTION = 3  # characters, such as `[t]`
+_MAX_REPEAT_DEPTH = 3  # of `*{3}{...}` within each other
 # commands that draw: an equation with one of them is a picture
 DIAGRAM_COMMANDS = frozenset(
     r"\xymatrix \xygraph \xy \diagram \Qcircuit \includegraphics \tikz \feynmandiagram \tikzfig \begindc \epsfig"
@@ -131,10 +133,9 @@ def strip_arguments(environment: str, body: str) -> str:
     name = environment.removesuffix("*")
     if name not in ("alignat", "xalignat", "xxalignat", "IEEEeqnarray"):
         return body
-    scanner, at = Scanner(body), 0
-    if name == "IEEEeqnarray":
-        at = (scanner.read_bracket(0) or ("", 0))[1]
-    return body[(scanner.read_group(at) or ("", at))[1] :]
+    scanner = Scanner(body)
+    at = scanner.skip_bracket(0) if name == "IEEEeqnarray" else 0
+    return body[scanner.skip_group(at) :]
 
 
 def _strip_last_break(body: str) -> str:
@@ -155,7 +156,7 @@ def _merge_columns(row: str) -> str:
 def _unwrap_empheq(body: str) -> tuple[str, str]:
     r"""Return the environment that `\begin{empheq}[options]{align*}` wraps, and the rest."""
     scanner = Scanner(body)
-    group = scanner.read_group((scanner.read_bracket(0) or ("", 0))[1])
+    group = scanner.read_group(scanner.skip_bracket(0))
     if group is None:
         return "align", body
     inner = group[0].split("=")[0].strip().removesuffix("*")
@@ -166,27 +167,29 @@ def rewrite_environments(body: str) -> str:
     """Rename environments that KaTeX does not know to ones it does; remove environments for layout."""
     if "cases*}" in body:
         body = _TEXT_CASES.sub(_wrap_text_column, body)
+    scanner = Scanner(body)
     pieces: list[str] = []
-    stack: list[str] = []
-    scanner, at = Scanner(body), 0
+    opened: list[str] = []
+    at = 0
     for match in _BEGIN_OR_END.finditer(body):
+        # Within the arguments of the last one.
         if match.start() < at:
             continue
-        which, name = match[1], match[2].strip()
+        which = match[1]
+        name = match[2].strip()
         target = "" if name in _DROPPED_ENVIRONMENTS else _RENAMED_ENVIRONMENTS.get(name, name)
-        if which == "end":
-            target = stack.pop() if stack else target
-        else:
-            stack.append(target)
+        # What an environment is called at its beginning decides what it is called at its end.
+        if which == "end" and opened:
+            target = opened.pop()
         pieces.append(body[at : match.start()])
+        at = match.end()
         if target:
             pieces.append(rf"\{which}{{{target}}}")
-        at = match.end()
         if which == "begin":
-            arguments, at = _rewrite_arguments(scanner, at, name, target)
+            opened.append(target)
+            arguments, at = _rewrite_arguments(scanner, at, name=name, target=target)
             pieces.append(arguments)
-    pieces.append(body[at:])
-    return "".join(pieces)
+    return "".join([*pieces, body[at:]])
 
 
 def _wrap_text_column(match: re.Match[str]) -> str:
@@ -196,42 +199,43 @@ def _wrap_text_column(match: re.Match[str]) -> str:
     return f"{match[1]}}}{written}{match[3]}}}"
 
 
-def _rewrite_arguments(scanner: Scanner, at: int, name: str, target: str) -> tuple[str, int]:
+def _rewrite_arguments(scanner: Scanner, at: int, *, name: str, target: str) -> tuple[str, int]:
     r"""Rewrite what follows `\begin{name}`: options are dropped, column specifications reduced to l, c, r."""
-    if target in ("aligned", "gathered", "split", "cases", "dcases", "alignedat", "array", "rcases") or not target:
+    if target in ("aligned", "gathered", "split", "cases", "dcases", "alignedat", "array", "rcases", ""):
         bracket = scanner.read_bracket(at)
-        if bracket and (len(bracket[0]) <= 3 or not target):
+        # Longer ones are part of the formula.
+        if bracket and (len(bracket[0]) <= _MAX_OPTION or not target):
             at = bracket[1]
     if target == "array":
+        if name in ("tabular*", "IEEEeqnarraybox*") and scanner.skip_group(scanner.skip_group(at)) > at:
+            at = scanner.skip_group(at)
         spec = scanner.read_group(at)
-        if name in ("tabular*", "IEEEeqnarraybox*") and spec:
-            spec = scanner.read_group(spec[1])
-        return ("{" + "c" * 12 + "}", at) if spec is None else ("{" + simplify_columns(spec[0]) + "}", spec[1])
-    if (not target and name in ("minipage", "adjustbox")) or name in ("numcases", "subnumcases"):
-        at = (scanner.read_group(at) or ("", at))[1]
+        return ("{" + simplify_columns(spec[0]) + "}", spec[1]) if spec else ("{" + "c" * 12 + "}", at)
+    if name in ("minipage", "adjustbox", "numcases", "subnumcases"):
+        at = scanner.skip_group(at)
     return "", at
 
 
 def simplify_columns(spec: str, depth: int = 0) -> str:
     r"""Reduce a column specification to l, c, r and rules: resolve or drop `@{}` `!{}` `>{}` `p{}` `*{3}{c}`."""
-    out: list[str] = []
-    scanner, at = Scanner(spec), 0
-    while at < len(spec) and len(out) < _MAX_COLUMNS:
+    columns = ""
+    scanner = Scanner(spec)
+    at = 0
+    while at < len(spec) and len(columns) < _MAX_COLUMNS:
         letter = spec[at]
         at += 1
-        if letter in "@!><pmbwSDsX":
-            at = (scanner.read_group(at) or ("", at))[1]
-            out.extend("c" if letter not in "@!><" else "")
-        elif letter == "*":
-            count = scanner.read_group(at)
-            columns = scanner.read_group(count[1]) if count else None
-            if count and columns:
-                times = int(count[0]) if re.fullmatch(r"\s*[0-9]{1,2}\s*", count[0]) else 1
-                out.extend(simplify_columns(columns[0], depth + 1) * times if depth < 3 else "c")
-                at = columns[1]
-        elif letter in "lcrLCR|:":
-            out.append(letter.lower())
-    return "".join(out[:_MAX_COLUMNS]) or "c"
+        if letter in "lcrLCR|:":
+            columns += letter.lower()
+        elif letter in "@!><":
+            at = scanner.skip_group(at)
+        elif letter in "pmbwSDsX":
+            at = scanner.skip_group(at)
+            columns += "c"
+        elif letter == "*" and (count := scanner.read_group(at)) and (repeated := scanner.read_group(count[1])):
+            times = int(count[0]) if re.fullmatch(r"\s*[0-9]{1,2}\s*", count[0]) else 1
+            columns += simplify_columns(repeated[0], depth + 1) * times if depth < _MAX_REPEAT_DEPTH else "c"
+            at = repeated[1]
+    return columns[:_MAX_COLUMNS] or "c"
 
 
 _NAMES = "|".join(sorted((re.escape(name) for name in DISPLAY_ENVIRONMENTS), key=len, reverse=True))
@@ -247,6 +251,7 @@ _END_COMMAND = re.compile(rf"\\end({_COMMANDS})(?![A-Za-z])")
 _ALIASED = re.compile(rf"\\(end)?({_COMMANDS}|array)(?![A-Za-z])")
 _LET = re.compile(r"\\let\s*\\[A-Za-z]+\s*=?\s*$")
 _EXPANSION_ROUNDS = 3  # a macro may expand to another one
+_MAX_GROWTH = 2_000_000  # characters beyond twice the text
 
 
 MacroChange = tuple[int, Macro]  # offset in the text from which the macro holds
@@ -311,19 +316,22 @@ def _expand_once(
     pattern = re.compile(
         rf"\\(?:(?P<macro>{names})(?![A-Za-z@])|(?P<side>begin|end)\s*+\{{(?P<environment>{wrappers})\}})"
     )
-    scanner, pieces = Scanner(text), list[str]()
-    starts, shifts = [0], [0]  # from old offset starts[i] on, new minus old offset is shifts[i]
-    at, length, most = 0, 0, 2 * len(text) + 2_000_000
-    while (match := pattern.search(text, at)) and length < most:
+    scanner = Scanner(text)
+    pieces: list[str] = []
+    # From old offset starts[i] on, new minus old offset is shifts[i].
+    starts = [0]
+    shifts = [0]
+    length = at = 0
+    while (match := pattern.search(text, at)) and length < 2 * len(text) + _MAX_GROWTH:
         if match["macro"]:
             macro = macros["\\" + match["macro"]]
-            written, end = fill_arguments(scanner, match.end(), macro.args, macro.body)
-        else:
+            written, end = fill_arguments(scanner, match.end(), kinds=macro.args, body=macro.body)
+        elif match["side"] == "begin":
             environment = environments[match["environment"]]
-            if match["side"] == "begin":
-                written, end = fill_arguments(scanner, match.end(), environment.args, environment.begin)
-            else:
-                written, end = environment.end, match.end()
+            written, end = fill_arguments(scanner, match.end(), kinds=environment.args, body=environment.begin)
+        else:
+            written = environments[match["environment"]].end
+            end = match.end()
         pieces += [text[at : match.start()], written]
         length += match.start() - at + len(written)
         at = end

@@ -50,12 +50,13 @@ _PAIRED_DELIMITERS = {  # how many groups follow the name
     "DeclarePairedDelimiterX": 3,
     "DeclarePairedDelimiterXPP": 5,
 }
+_XPARSE_ARGUMENTS = {"m": "m", "r": "m", "R": "m", "s": "s", "t": "s", "o": "o", "g": "g"}
 _MAX_UNPACKED = 64  # tables of papers that stay in memory: equations of a paper are read one after the other
 _LAST_RESORTS = frozenset({"conventions", "peeters_macros"})  # preludes that are not packages
 
 _MAX_EXPANDED = 20_000  # characters of a short text with its macros expanded
+_MAX_NAME = 50  # characters of a command
 _MACRO_ROUNDS = 5
-_SINGLE_TOKEN = re.compile(r"\\[A-Za-z]+|\\?.", re.DOTALL)
 _CONTROL_WORD_END = re.compile(r"\\[A-Za-z@]+\Z")
 _CONTROL_WORD = re.compile(r"\\[A-Za-z@]+\*?")
 
@@ -168,7 +169,8 @@ def _read_bracketed_arguments(scanner: Scanner, at: int, extended: bool = False)
     count = scanner.read_bracket(at)
     if count is None or not _COUNT.fullmatch(count[0]):
         return (), at
-    n, at = min(int(count[0]), 9), count[1]
+    n = min(int(count[0]), 9)
+    at = count[1]
     args: list[Argument] = [("m",)] * n
     default = scanner.read_bracket(at)
     if default is not None and n:
@@ -230,25 +232,19 @@ def _read_paired(scanner: Scanner, at: int, match: re.Match[str]) -> _ReadResult
         bracket = scanner.read_bracket(at)
         if bracket is None or not _COUNT.fullmatch(bracket[0]):
             return None
-        count, at = min(int(bracket[0]), 7), bracket[1]
+        count = min(int(bracket[0]), 7)
+        at = bracket[1]
     groups: list[str] = []
     for _ in range(_PAIRED_DELIMITERS[match[1]]):
-        group = scanner.read_group(at)
-        if group is None:  # a single token
-            at = scanner.skip_space(at)
-            token = _NAME.match(scanner.text, at)
-            if token is None and at == len(scanner.text):
-                return None
-            group = (token[0], token.end()) if token else (scanner.text[at], at + 1)
-        groups.append(group[0])
-        at = group[1]
-    pre, (left, right), post, inner = "", groups[:2], "", "#1"
-    if len(groups) == 3:
-        inner = groups[2]
-    elif len(groups) == 5:
-        pre, left, right, post, inner = groups
-    body = rf"{pre}\left{left or '.'}{inner.replace(chr(92) + 'delimsize', '')}\right{right or '.'}{post}"
-    # arguments move up by two: the star and the optional size come first
+        if scanner.skip_space(at) == len(scanner.text):
+            return None
+        group, at = scanner.read_argument(at)
+        groups.append(group)
+    # What stands before, the delimiters, what stands after, and what is between them.
+    before, left, right, after, inner = groups if len(groups) == 5 else ("", *groups[:2], "", (*groups, "#1")[2])
+    inner = inner.replace(r"\delimsize", "")
+    body = rf"{before}\left{left or '.'}{inner}\right{right or '.'}{after}"
+    # Arguments move up by two: the star and the optional size come first.
     body = _PARAMETER.sub(lambda m: f"#{int(m[1]) + 2}", body)
     return Macro(name, (("s",), ("o", "")) + (("m",),) * count, body), at
 
@@ -261,25 +257,19 @@ def _read_document_command(scanner: Scanner, at: int, match: re.Match[str]) -> _
     if named is None or spec is None or body is None:
         return None
     args: list[Argument] = []
-    letters, at = Scanner(spec[0]), 0
-    while at < len(letters.text):
-        letter = letters.text[at]
+    letters = Scanner(spec[0])
+    at = 0
+    while at < len(spec[0]):
+        letter = spec[0][at]
         at += 1
-        if letter in "mrR":
-            args.append(("m",))
-        elif letter in "st":
-            args.append(("s",))
-        elif letter in "og":
-            args.append((letter,))
+        if letter in _XPARSE_ARGUMENTS:
+            args.append((_XPARSE_ARGUMENTS[letter],))
         elif letter == "O":
-            default = letters.read_group(at) or ("", at)
-            args.append(("o", default[0]))
-            at = default[1]
-        elif letter in "dD" and at + 1 < len(letters.text):
-            args.append(("d", letters.text[at], letters.text[at + 1]))
-            at += 2
-            if letter == "D":
-                at = (letters.read_group(at) or ("", at))[1]
+            default, at = letters.read_group(at) or ("", at)
+            args.append(("o", default))
+        elif letter in "dD" and at + 1 < len(spec[0]):
+            args.append(("d", spec[0][at], spec[0][at + 1]))
+            at = letters.skip_group(at + 2) if letter == "D" else at + 2
     return Macro(named[0], tuple(args[:9]), body[0]), body[1]
 
 
@@ -396,40 +386,44 @@ def expand_macros(text: str, find_macro: Callable[[str], Macro | None]) -> str:
         macros = {word: find_macro(word.rstrip("*")) for word in set(_CONTROL_WORD.findall(text))}
         if not any(macros.values()):
             break
-        scanner, pieces, at, done = Scanner(text), list[str](), 0, 0
+        scanner = Scanner(text)
+        expanded = ""
+        at = done = 0
         while match := _CONTROL_WORD.search(text, at):
-            macro, at = macros[match[0]], match.end()
+            at = match.end()
+            macro = macros[match[0]]
             if macro is None or macro.alias or macro.prefix or any(kind[0] in "ud" for kind in macro.args):
                 continue
-            pieces.append(text[done : match.start()])
-            written, at = fill_arguments(scanner, match.start() + len(match[0].rstrip("*")), macro.args, macro.body)
-            is_after_word = written[:1].isalpha() and _CONTROL_WORD_END.search("".join(pieces[-2:])[-50:])
-            pieces.append(f" {written}" if is_after_word else written)
+            expanded += text[done : match.start()]
+            start = match.start() + len(match[0].rstrip("*"))
+            written, at = fill_arguments(scanner, start, kinds=macro.args, body=macro.body)
+            # Letters after a command would be taken for a part of its name.
+            if written[:1].isalpha() and _CONTROL_WORD_END.search(expanded[-_MAX_NAME:]):
+                expanded += " "
+            expanded += written
             done = at
-        expanded = "".join([*pieces, text[done:]])
+        expanded += text[done:]
         if expanded == text or len(expanded) > _MAX_EXPANDED:
             break
         text = expanded
     return text
 
 
-def fill_arguments(scanner: Scanner, at: int, kinds: tuple[Argument, ...], body: str) -> tuple[str, int]:
+def fill_arguments(scanner: Scanner, at: int, *, kinds: tuple[Argument, ...], body: str) -> tuple[str, int]:
     """Return the body with the arguments at `at` filled in, and the index after them."""
     values: list[str] = []
     for kind in kinds:
+        value = ""
         if kind[0] == "s":
             at = scanner.skip_space(at)
             at += scanner.text[at : at + 1] == "*"
-            values.append("")
-            continue
-        found = scanner.read_bracket(at) if kind[0] == "o" else scanner.read_group(at)
-        if found is None and kind[0] in "og":
-            found = (kind[1] if len(kind) > 1 else "", at)
-        elif found is None:
-            token = _SINGLE_TOKEN.match(scanner.text, scanner.skip_space(at))
-            found = (token[0], token.end()) if token else ("", at)
-        values.append(found[0])
-        at = found[1]
+        elif kind[0] in "og":
+            default = kind[1] if len(kind) > 1 else ""
+            found = scanner.read_bracket(at) if kind[0] == "o" else scanner.read_group(at)
+            value, at = found or (default, at)
+        else:
+            value, at = scanner.read_argument(at)
+        values.append(value)
     if "#" not in body:
         return body + " ", at
     return _PARAMETER.sub(lambda m: values[int(m[1]) - 1] if int(m[1]) <= len(values) else "", body), at

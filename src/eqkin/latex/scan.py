@@ -26,6 +26,7 @@ _CONDITIONAL = re.compile(
 )
 _FI = re.compile(r"\\fi(?![A-Za-z])")
 _SPACE = re.compile(r"\s*")
+_ARGUMENT = re.compile(r"\\[A-Za-z@]+|\\?.", re.DOTALL)
 _NEAR_CHARS = 5_000  # almost every group is shorter
 _MAX_VERB = 1_000  # characters of \verb
 
@@ -71,6 +72,21 @@ class Scanner:
     def read_bracket(self, at: int) -> tuple[str, int] | None:
         """Return the content of the `[...]` after white space at `at` and the index after it; None if there is none."""
         return self._read("[", at)
+
+    def read_argument(self, at: int) -> tuple[str, int]:
+        """Return what TeX takes for an argument at `at`, a group or a single token, and the index after it."""
+        token = _ARGUMENT.match(self.text, self.skip_space(at))
+        return self.read_group(at) or ((token[0], token.end()) if token else ("", at))
+
+    def skip_group(self, at: int) -> int:
+        """Return the index after the `{...}` at `at`; `at` if there is none."""
+        group = self.read_group(at)
+        return group[1] if group else at
+
+    def skip_bracket(self, at: int) -> int:
+        """Return the index after the `[...]` at `at`; `at` if there is none."""
+        bracket = self.read_bracket(at)
+        return bracket[1] if bracket else at
 
     def _read(self, opening: str, at: int) -> tuple[str, int] | None:
         at = self.skip_space(at)
