@@ -66,15 +66,9 @@ def test_cited_ids_are_found_in_bibliography_items(item, found):
     assert parse("Body.", bibliographies=[item]).cites == found
 
 
-def test_cited_ids_are_not_searched_in_the_body():
+def test_cited_ids_are_found_in_bibliographies_only():
     assert parse("We use arXiv:2005.01234 and hep-th/9901001 and 0.1234 and 1703.1234.").cites == []
-
-
-def test_cited_ids_are_found_in_bib_files():
+    assert parse("\\begin{thebibliography}{9}%\\bibitem{a} arXiv:1706.03762\n\\end{thebibliography}").cites == []
     bib = '@article{a, eprint = {1706.03762}, archivePrefix="arXiv"}\n'
     bib += '@misc{b, eprint="hep-th/9711200"}\n@misc{c, eprint=1412.6980}'
     assert find_cited_ids("", [bib]) == ["1412.6980", "1706.03762", "hep-th/9711200"]
-
-
-def test_cited_ids_in_comments_are_ignored():
-    assert parse("\\begin{thebibliography}{9}%\\bibitem{a} arXiv:1706.03762\n\\end{thebibliography}").cites == []

@@ -28,20 +28,17 @@ from eqkin.latex.typed import decode_entities, restore_spaces, rewrite_matches
         (r"\mymacros \int x", [r"\mymacro"], r"\mymacros \int x"),
         (r"a\\frac12", [], r"a\ \frac12"),
         (r"a\\to b", [r"\<"], r"a\ \to b"),
+        (r"\lim=\\lim\limits_n", None, r"\lim=\ \lim\limits_n"),
+        (r"a\\in b", None, r"a\ \in b"),
     ],
 )
 def test_restore_spaces_splits_glued_commands(text, unknown, expected):
-    assert restore_spaces(text, unknown) == expected
+    assert restore_spaces(text, unknown or (), failed=unknown is None) == expected
 
 
 @pytest.mark.parametrize("text", [r"a\\b", r"a\\\frac12", r"\\to", r"\= \dx \(x", r"\begin{cases}a\\b\end{cases}", ""])
 def test_restore_spaces_keeps_intact_formulas(text):
     assert restore_spaces(text) == text
-
-
-def test_restore_spaces_suspects_failed_formulas():
-    assert restore_spaces(r"\lim=\\lim\limits_n", failed=True) == r"\lim=\ \lim\limits_n"
-    assert restore_spaces(r"a\\in b", failed=True) == r"a\ \in b"
 
 
 @pytest.mark.parametrize(

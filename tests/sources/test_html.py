@@ -53,30 +53,36 @@ def test_prose_headings_and_inline_math_are_kept():
     assert "var x" not in text and "p {}" not in text and "(1)" not in text
 
 
-def test_rendered_katex_is_read_once():
-    page = (
-        '<span class="katex-display"><span class="katex"><span class="katex-mathml"><math><semantics><mi>x</mi>'
-        '<annotation encoding="application/x-tex">x</annotation></semantics></math></span>'
-        '<span class="katex-html" aria-hidden="true"><span>x</span></span></span></span>'
-    )
-    paper = read(page)
-    assert len(equations(paper)) == 1 and "application/x-tex" in equations(paper)[0]
-    assert squeezed(paper.text).endswith(r"\end{eqkinmathml}")
-    assert read(page.replace("katex-display", "other")).text.strip() == "$x$"
+KATEX = (
+    '<span class="katex-display"><span class="katex"><span class="katex-mathml"><math><semantics><mi>x</mi>'
+    '<annotation encoding="application/x-tex">x</annotation></semantics></math></span>'
+    '<span class="katex-html" aria-hidden="true"><span>x</span></span></span></span>'
+)
+MATHJAX = (
+    '<mjx-container display="true"><mjx-math><mjx-mi>x</mjx-mi></mjx-math>'
+    "<mjx-assistive-mml><math><mi>x</mi></math></mjx-assistive-mml></mjx-container>"
+)
+SCRIPTS = '<script type="math/tex; mode=display">d=e</script><script type="math/tex">f</script>'
 
 
-def test_rendered_mathjax_is_read_once():
-    page = (
-        '<mjx-container display="true"><mjx-math><mjx-mi>x</mjx-mi></mjx-math>'
-        "<mjx-assistive-mml><math><mi>x</mi></math></mjx-assistive-mml></mjx-container>"
-    )
-    assert len(equations(read(page))) == 1
-    assert squeezed(read(page).text) == r"\begin{eqkinmathml}<math><mi>x</mi></math>\end{eqkinmathml}"
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        (KATEX.replace("katex-display", "other"), "$x$"),
+        (MATHJAX, r"\begin{eqkinmathml}<math><mi>x</mi></math>\end{eqkinmathml}"),
+        (r"<p>$$a=b$$ and \(c\) " + SCRIPTS, r"$$a=b$$and\(c\)\[d=e\]$f$"),
+        ('<table class="ltx_equation"><tr><td>$$a=b$$</td><td>x</table>', "$$a=b$$x"),
+        ("<p>&lol; &eacute; &#233;</p>", "&lol;éé"),
+    ],
+    ids=["katex", "mathjax", "unrendered", "latex in place of mathml", "unknown entities"],
+)
+def test_formulas_of_pages_are_read_once(page, text):
+    assert squeezed(read(page).text) == text
 
 
-def test_unrendered_mathjax_is_kept_as_latex():
-    page = r'<p>$$a=b$$ and \(c\) <script type="math/tex; mode=display">d=e</script><script type="math/tex">f</script>'
-    assert squeezed(read(page).text) == r"$$a=b$$and\(c\)\[d=e\]$f$"
+def test_display_of_katex_keeps_its_latex():
+    (equation,) = equations(read(KATEX))
+    assert "application/x-tex" in equation
 
 
 def test_references_become_a_bibliography():
@@ -89,10 +95,6 @@ def test_references_become_a_bibliography():
     (references,) = paper.bibliography
     assert references.count(r"\bibitem{}") == 2
     assert "arXiv:1706.03762" in references and "arXiv:hep-th/9901001" in references
-
-
-def test_latex_in_place_of_mathml_is_kept():
-    assert squeezed(read('<table class="ltx_equation"><tr><td>$$a=b$$</td><td>x</table>').text) == "$$a=b$$x"
 
 
 @pytest.mark.parametrize("prefix", ["", "m:", "mml:"])
@@ -113,10 +115,6 @@ def test_display_mathml_is_kept(prefix):
 def test_pages_that_declare_entities_are_refused(prolog):
     with pytest.raises(BadInput, match="entities"):
         read(prolog + "<html><p>&lol2;&e;</p></html>")
-
-
-def test_unknown_entities_are_text():
-    assert read("<p>&lol; &eacute; &#233;</p>").text.strip() == "&lol; é é"
 
 
 @pytest.mark.parametrize(
