@@ -14,7 +14,7 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.formulas.operators import OperatorForest
 from eqkin.formulas.scripts import ConverterIdentity, get_converter_identity
@@ -191,13 +191,13 @@ class LibraryFiles:
 
     def get_trees(self, keys: Integers) -> Forest:
         """Return the presentation trees of equations, in the order of their keys; raises `TreeNotFound`."""
-        builder = ForestBuilder()
+        forests: list[Forest] = []
         places = []
         with self.translate_errors():
             for here, rows, (packed,) in self._iter_rows(keys, "t.presentation"):
-                builder.add_forest(Forest.from_bytes(packed).select(rows))
+                forests.append(Forest.from_bytes(packed).select(rows))
                 places.append(here)
-            return _restore_order(builder.build(), keys, places)
+            return _restore_order(Forest.concatenate(forests), keys, places)
 
     def get_operators(self, keys: Integers) -> OperatorForest:
         """Return the operator trees of equations, in the order of their keys; raises `TreeNotFound`."""
@@ -229,18 +229,18 @@ class LibraryFiles:
         No cursor stays open between two batches, so that a writer can commit. Trees that it removed are left out.
         """
         found: list[Integers] = []
-        builder = ForestBuilder()
+        forests: list[Forest] = []
         parts: list[OperatorForest] = []
         with self.translate_errors():
             for here, rows, (presentation, operators) in self._iter_rows(keys, "t.presentation", "t.operators"):
                 found.append(keys[here])
-                builder.add_forest(Forest.from_bytes(presentation).select(rows))
+                forests.append(Forest.from_bytes(presentation).select(rows))
                 parts.append(OperatorForest.from_bytes(operators).select(rows))
                 if sum(map(len, found)) >= batch:
-                    yield np.concatenate(found), builder.build(), OperatorForest.concatenate(parts)
-                    found, builder, parts = [], ForestBuilder(), []
+                    yield np.concatenate(found), Forest.concatenate(forests), OperatorForest.concatenate(parts)
+                    found, forests, parts = [], [], []
         if found:
-            yield np.concatenate(found), builder.build(), OperatorForest.concatenate(parts)
+            yield np.concatenate(found), Forest.concatenate(forests), OperatorForest.concatenate(parts)
 
     def _iter_rows(self, keys: Integers, *columns: str) -> Iterator[tuple[Integers, Integers, tuple[Any, ...]]]:
         """Yield the rows of `trees` that have some of the keys.
