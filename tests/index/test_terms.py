@@ -9,7 +9,7 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.index.features import extract_terms_and_norms
+from eqkin.index.features import extract_terms_and_norms, normalise_length
 from eqkin.index.index import Index, limit_postings
 from eqkin.index.manifest import IndexManifest
 from eqkin.index.update import update_index
@@ -33,17 +33,19 @@ def _list_keys(library: Library) -> dict[int, set[int]]:
     return keys
 
 
-def _search_by_hand(lists: dict[int, set[int]], codes: np.ndarray, weights: np.ndarray) -> list[tuple[float, int]]:
-    scores: dict[int, float] = defaultdict(float)
+def _search_by_hand(index: Index, codes: np.ndarray, weights: np.ndarray, lists: dict) -> list[tuple[float, int]]:
+    sums: dict[int, float] = defaultdict(float)
     for code, weight in zip(codes.tolist(), weights.tolist(), strict=True):
         for key in lists.get(code, ()):
-            scores[key] += weight
-    found = [(score, key) for key, score in scores.items() if score > 0]
-    return sorted(found, key=lambda hit: (-hit[0], hit[1]))
+            sums[key] += weight
+    keys = np.array([key for key, total in sums.items() if total > 0], np.int64)
+    factors = normalise_length(np.diff(index.get_operators(keys).offsets)) if len(keys) else np.zeros(0, np.float32)
+    scores = np.array([sums[key] for key in keys.tolist()], np.float32) * factors
+    return sorted(zip(scores.tolist(), keys.tolist(), strict=True), key=lambda hit: (-hit[0], hit[1]))
 
 
 def _search(index: Index, codes: np.ndarray, weights: np.ndarray, k: int, **options) -> list[tuple[float, int]]:
-    options = {"by_length": False, "max_postings": 10**6} | options
+    options = {"max_postings": 10**6} | options
     scores, keys = index.search_terms(codes, weights, k, **options)
     assert (scores.dtype, keys.dtype) == (np.float32, np.int64)
     return list(zip(scores.tolist(), keys.tolist(), strict=True))
@@ -59,7 +61,7 @@ def test_search_finds_what_a_loop_over_all_equations_finds(atlas: Library, encod
         codes = np.append(terms[key], np.uint32(12345))
         # sums of whole numbers are exact, and many are equal
         weights = chance.integers(0, 4, len(codes)).astype(np.float32)
-        right = _search_by_hand(lists, codes, weights)
+        right = _search_by_hand(index, codes, weights, lists)
         for k in (1, 7, 10_000):
             assert _search(index, codes, weights, k) == right[:k]
 
@@ -69,7 +71,7 @@ def test_search_finds_only_allowed_equations(atlas: Library, encoder: Encoder) -
     codes = np.array(sorted(lists, key=lambda code: -len(lists[code]))[:5], np.uint32)
     weights = np.array([1, 2, 4, 8, 16], np.float32)
     for allowed in ([1400, 17, 3, 17, 10**12, -5, 600], index.keys[::-2].tolist(), []):
-        right = [hit for hit in _search_by_hand(lists, codes, weights) if hit[1] in allowed]
+        right = [hit for hit in _search_by_hand(index, codes, weights, lists) if hit[1] in allowed]
         assert _search(index, codes, weights, 10**6, allowed=np.array(allowed, np.int64)) == right
 
 
@@ -81,7 +83,7 @@ def test_rarest_terms_are_read_first_up_to_a_limit(atlas: Library, encoder: Enco
     mixed = np.random.default_rng(2).permutation(30)
     for budget, used in ((int(sizes[9]), 10), (int(sizes[9]) - 1, 9), (0, 3), (10**6, 30)):
         found = _search(index, codes[mixed], weights[mixed], 10**6, max_postings=budget)
-        right = {key: score for score, key in _search_by_hand(lists, codes[:used], weights[:used])}
+        right = {key: score for score, key in _search_by_hand(index, codes[:used], weights[:used], lists)}
         assert {key: score for score, key in found} == pytest.approx(right, rel=1e-5)
 
 
@@ -94,17 +96,6 @@ def test_search_reads_postings_in_proportion_to_the_equations(atlas: Library, en
     limits = (None, limit_postings(len(index)), 10**6)
     limited, same, whole = (_search(index, codes, np.ones(120, np.float32), 10**6, max_postings=n) for n in limits)
     assert limited == same != whole
-
-
-def test_search_by_length_prefers_short_formulas(atlas: Library, encoder: Encoder) -> None:
-    index, lists = Index.open(atlas, encoder.digest), _list_keys(atlas)
-    codes, weights = np.array(sorted(lists, key=lambda code: -len(lists[code]))[:9], np.uint32), np.ones(9, np.float32)
-    scores, keys = index.search_terms(codes, weights, 10**6, by_length=False)
-    nodes = np.diff(index.get_operators(keys).offsets)
-    right = dict(zip(keys.tolist(), scores * (nodes + 5.0) ** -0.35, strict=True))
-    scores, keys = index.search_terms(codes, weights, 50)
-    assert scores.tolist() == pytest.approx(sorted(right.values(), reverse=True)[:50], rel=1e-4)
-    assert scores.tolist() == pytest.approx([right[key] for key in keys.tolist()], rel=1e-4)
 
 
 def test_search_handles_empty_and_invalid_queries(library: Library, encoder: Encoder, tmp_path) -> None:

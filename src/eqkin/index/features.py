@@ -30,7 +30,6 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 TERM_SCHEME = 8  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
 _LENGTH_PIVOT = np.float32(0.35)  # how much a formula's size counts against it
 _LENGTH_OFFSET = np.float32(5)  # nodes that every formula has in addition
-_MIN_LENGTH = 1e-9  # of a vector whose square is not too small for 32 bits
 
 
 class Embedder(Protocol):
@@ -129,19 +128,13 @@ def fail_task(task: TreeTask, reason: str, message: str) -> NoReturn:
 
 def normalise(vectors: Floats) -> Floats:
     """Return vectors of length one; a vector without direction (zero or not finite) becomes zero."""
-    vectors = np.asarray(vectors, np.float32)
-    with np.errstate(all="ignore"):
-        lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
-        if ((lengths > _MIN_LENGTH) & (lengths < 1 / _MIN_LENGTH)).all():
-            unit: Floats = vectors / lengths
-            return unit
-        # Divided by their largest number first, very long and very short vectors have squares that are finite.
-        largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0)
-        usable = np.isfinite(largest) & (largest > 0)
-        scaled = np.where(usable, vectors / np.where(usable, largest, 1), 0)
-        lengths = np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None]
-        result: Floats = (scaled / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return result
+    # In 64 bits, squares neither overflow nor vanish.
+    exact = np.asarray(vectors, np.float64)
+    with np.errstate(invalid="ignore"):
+        lengths = np.linalg.norm(exact, axis=1, keepdims=True)
+        usable = np.isfinite(lengths) & (lengths > 0)
+        unit: Floats = np.where(usable, exact / np.where(usable, lengths, 1), 0).astype(np.float32)
+    return unit
 
 
 def normalise_length(nodes: npt.NDArray[Any]) -> Floats:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.errors import BadInput, CorruptData
+from eqkin.errors import BadInput
 from eqkin.formulas.idf import decode_norms
 from eqkin.formulas.operators import OperatorForest, share_form
-from eqkin.formulas.terms import compute_form_codes
+from eqkin.formulas.terms import COMPARED_FAMILIES, compute_form_codes
 from eqkin.index.features import Codes, Floats, Integers, normalise
-from eqkin.index.manifest import INDEX_FOLDER, REBUILD_HINT, IndexManifest, PartEntry
+from eqkin.index.manifest import INDEX_FOLDER, REBUILD_HINT, IndexManifest, PartEntry, read_current
 from eqkin.index.parts import Part
 from eqkin.library.files import LibraryFiles
 from eqkin.library.references import EquationColumns
@@ -22,10 +22,6 @@ MIN_TERMS_READ = 3  # per query, however long their lists are
 _POSTINGS_PART = 32  # one posting is read per so many equations,
 _MIN_POSTINGS_READ = 14_000  # but at least so many,
 _MAX_POSTINGS_READ = 100_000  # and at most so many
-_MAX_ATTEMPTS = 10  # while an update replaces files
-_QUERIES_AT_ONCE = 64  # compared with all vectors together
-_BLOCK_VECTORS = 4_096  # converted to 32 bits together
-_MANY_QUERIES = 4  # from which on a product of matrices is faster
 
 Mask = npt.NDArray[np.bool_]
 
@@ -51,20 +47,21 @@ class Index:
         self._parts = {
             entry: opened[entry] if entry in opened else Part.open(folder, entry) for entry in manifest.parts
         }
+        parts = self._parts.values()
+        # One row for each equation of each part; these are all of them, and where the rows of each part begin.
+        self._row_keys: Integers = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
+        self._starts: Integers = np.cumsum([0, *map(len, parts)])
+        self._sorted_keys = self._row_keys
+        self._order: Integers | None = None  # the row of each sorted key, unless that is their order
+        if (self._row_keys[1:] <= self._row_keys[:-1]).any():
+            self._order = np.argsort(self._row_keys, kind="stable")
+            self._sorted_keys = self._row_keys[self._order]
         live = library.list_tree_keys()
-        every = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in self._parts.values())])
-        self._starts: Integers = np.cumsum([0, *map(len, self._parts.values())])  # first row of each part
-        self._order: Integers | None = None  # rows by ascending key, unless that is their order
-        if (every[1:] <= every[:-1]).any():
-            self._order = np.argsort(every, kind="stable")
-            every = every[self._order]
-        self._every = every
         self._alive: Mask | None = None  # rows that may be found; None: all
         self.keys: Integers = live  # of equations that can be found, ascending
-        if not np.array_equal(every, live):
-            alive = find_members(every, live)
-            self.keys = every[alive]
-            self._alive = alive[np.argsort(self._order)] if self._order is not None else alive
+        if not np.array_equal(self._sorted_keys, live):
+            self._alive = find_members(self._row_keys, live)
+            self.keys = np.sort(self._row_keys[self._alive])
         self.missing: int = len(live) - len(self.keys)  # equations that are not indexed yet
 
     @classmethod
@@ -80,24 +77,17 @@ class Index:
             BadInput: there is no index, or its vectors are of another model.
             CorruptData: a part is damaged.
         """
-        folder = library.folder / INDEX_FOLDER
-        for attempt in range(_MAX_ATTEMPTS):
-            manifest = IndexManifest.load(folder)
-            if manifest is None:
-                raise BadInput(f"{library.folder}: its equations have no vectors yet; run `eqkin index`")
+
+        def read(manifest: IndexManifest) -> Index:
             if manifest.model != model_digest:
                 raise BadInput(f"{library.folder}: its vectors are of another model; run `eqkin index`")
             if not manifest.has_current_terms:
                 raise BadInput(f"{library.folder}: its index was made by another eqkin; run `eqkin index`")
             if manifest.generation > library.read_generation():
-                raise BadInput(f"{folder}: is of another library, or a later state of this one; {REBUILD_HINT}")
-            try:
-                return cls(library, manifest, known)
-            except CorruptData:
-                # An update may have replaced the files.
-                if attempt == _MAX_ATTEMPTS - 1 or IndexManifest.load(folder) == manifest:
-                    raise
-        raise AssertionError
+                raise BadInput(f"{library.folder}: its index is of another library, or a later state; {REBUILD_HINT}")
+            return cls(library, manifest, known)
+
+        return read_current(library.folder, read)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -122,25 +112,28 @@ class Index:
         if k < 0:
             raise BadInput(f"k must not be negative, got {k}")
         queries = normalise(queries)
-        usable = np.flatnonzero(queries.any(axis=1))
         cosines = np.zeros((len(queries), k), np.float32)
         keys = np.full((len(queries), k), -1, np.int64)
         able = self._select_rows(allowed)
-        for at in range(0, len(usable), _QUERIES_AT_ONCE):
+        rows = None if able is None else np.flatnonzero(able)
+        for query in np.flatnonzero(queries.any(axis=1)).tolist():
             check_cancelled()
-            chosen = usable[at : at + _QUERIES_AT_ONCE]
-            found = [_Best(k) for _ in chosen]
-            for part, start in zip(self._parts.values(), self._starts.tolist(), strict=False):
-                rows = None if able is None else np.flatnonzero(able[start : start + len(part)])
-                products = _compute_cosines(part, queries[chosen], rows)
-                own_keys = part.keys if rows is None else part.keys[rows]
-                for best, product in zip(found, products, strict=True):
-                    best.add(product, own_keys)
-            for query, best in zip(chosen.tolist(), found, strict=True):
-                scores, numbers = best.sort()
-                cosines[query, : len(scores)] = np.clip(scores, -1, 1)
-                keys[query, : len(scores)] = numbers
+            scores, found = self._select_best(self._compute_cosines(queries[query]), rows, k)
+            cosines[query, : len(scores)] = np.clip(scores, -1, 1)
+            keys[query, : len(found)] = found
         return cosines, keys
+
+    def _compute_cosines(self, query: Floats) -> Floats:
+        """Return the cosines of a query with the vectors of all rows."""
+        # Loading compiled code takes a moment, which only searches need.
+        from eqkin.index.kernels import multiply_codes
+
+        cosines = np.empty(len(self._row_keys), np.float32)
+        for part, start in zip(self._parts.values(), self._starts.tolist(), strict=False):
+            products = cosines[start : start + len(part)]
+            multiply_codes(part.vectors, query, products)
+            products *= part.scales
+        return cosines
 
     def search_terms(
         self,
@@ -149,11 +142,11 @@ class Index:
         k: int,
         allowed: Integers | None = None,
         *,
-        by_length: bool = True,
         max_postings: int | None = None,
     ) -> tuple[Floats, Integers]:
-        """Return the equations that have the largest total weight of some terms.
+        """Return the equations that have the largest total weight of some terms, for their length.
 
+        Total weights are multiplied by `normalise_length`: long formulas have more of any terms.
         Terms are looked up from the rarest to the most frequent until `max_postings` are read: a term that almost all
         equations have says little about any.
 
@@ -162,7 +155,6 @@ class Index:
             weights: the weight of each, at least 0.
             k: hits.
             allowed: keys of the equations that may be found, in any order, unknown ones included; `None`: all.
-            by_length: multiply total weights by `normalise_length`: long formulas have more of any terms.
             max_postings: how many postings are read at most, except for the rarest terms; by default as many as
                 `limit_postings` says.
 
@@ -182,24 +174,23 @@ class Index:
         total = np.zeros(len(codes), np.int64)
         for starts, ends in lists:
             total += ends - starts
-        limit = limit_postings(len(self._every)) if max_postings is None else max_postings
+        limit = limit_postings(len(self._row_keys)) if max_postings is None else max_postings
         order: Integers = np.lexsort((codes, total))
         order = order[(total[order] > 0) & (weights[order] > 0)]
         enough = int(np.searchsorted(np.cumsum(total[order]), limit, "right"))
         read = order[: max(enough, MIN_TERMS_READ)].tolist()
-        able = self._select_rows(allowed)
-        best = _Best(k)
+        scores = np.zeros(len(self._row_keys), np.float32)
         for part, first_row, (starts, ends) in zip(self._parts.values(), self._starts.tolist(), lists, strict=False):
-            scores = np.zeros(len(part), np.float32)
+            own = scores[first_row : first_row + len(part)]
             for term in read:
-                # Each row is there once.
-                scores[part.rows[starts[term] : ends[term]]] += weights[term]
-            if able is not None:
-                scores *= able[first_row : first_row + len(part)]
-            rows = np.flatnonzero(scores)
-            factors = part.length_factors[rows] if by_length else np.float32(1)
-            best.add(scores[rows] * factors, part.keys[rows])
-        return best.sort()
+                # No row is there twice.
+                own[part.rows[starts[term] : ends[term]]] += weights[term]
+            touched = np.flatnonzero(own)
+            own[touched] *= part.length_factors[touched]
+        able = self._select_rows(allowed)
+        if able is not None:
+            scores *= able
+        return self._select_best(scores, np.flatnonzero(scores), k)
 
     def find_same_form(self, operators: OperatorForest) -> Integers:
         """Return the equations that have, as a whole, a form in common with the first operator tree, ascending.
@@ -241,13 +232,10 @@ class Index:
 
     def get_norms(self, keys: Integers) -> Floats:
         """Return the norms of some equations, all of which must be there: (families, equations)."""
-        found = [np.zeros((0, 1), np.uint8)]
-        order = [np.zeros(0, np.int64)]
+        norms = np.zeros((len(keys), COMPARED_FAMILIES), np.uint8)
         for part, rows, places in self._locate(keys):
-            found.append(part.norms[rows])
-            order.append(places)
-        norms = np.concatenate(found[1:]) if len(found) > 1 else found[0]
-        return decode_norms(norms[np.argsort(np.concatenate(order))].T)
+            norms[places] = part.norms[rows]
+        return decode_norms(norms.T)
 
     def get_columns(self, keys: Integers) -> EquationColumns:
         """Return what tells equations apart, all of which must be there."""
@@ -258,19 +246,11 @@ class Index:
 
     def find_known(self, keys: Integers) -> Mask:
         """Return which equations are indexed."""
-        return find_members(keys, self._every)
-
-    def count_frequencies(self, codes: Codes) -> Integers:
-        """Return the number of equations that have each term; removed ones are counted until they are dropped."""
-        total = np.zeros(len(codes), np.int64)
-        for part in self._parts.values():
-            starts, ends = part.find_lists(np.ascontiguousarray(codes, np.uint32))
-            total += ends - starts
-        return total
+        return find_members(keys, self._sorted_keys)
 
     def _find_rows(self, keys: Integers) -> Integers:
         """Return the rows of equations, all of which must be there."""
-        places = np.searchsorted(self._every, keys)
+        places = np.searchsorted(self._sorted_keys, keys)
         return places if self._order is None else self._order[places]
 
     def _locate(self, keys: Integers) -> Iterator[tuple[Part, Integers, Integers]]:
@@ -287,35 +267,21 @@ class Index:
         if allowed is None:
             return self._alive
         allowed = np.asarray(allowed, np.int64)
-        able = np.zeros(len(self._every), bool)
+        able = np.zeros(len(self._row_keys), bool)
         able[self._find_rows(allowed[find_members(allowed, self.keys)])] = True
         return able
 
-
-class _Best:
-    """The best equations of one query so far."""
-
-    def __init__(self, k: int) -> None:
-        self._k = k
-        self._scores: list[Floats] = [np.zeros(0, np.float32)]
-        self._keys: list[Integers] = [np.zeros(0, np.int64)]
-
-    def add(self, scores: Floats, keys: Integers) -> None:
-        """Add the best of some equations, and all that are as good as the last of them."""
-        if len(scores) > self._k > 0:
-            # A partition of the numbers themselves is faster than one of their places.
-            rows = np.flatnonzero(scores >= np.partition(scores, -self._k)[-self._k])
-            scores = scores[rows]
-            keys = keys[rows]
-        self._scores.append(scores)
-        self._keys.append(keys)
-
-    def sort(self) -> tuple[Floats, Integers]:
-        """Return scores and keys, best first, equal ones by key."""
-        scores = np.concatenate(self._scores)
-        keys = np.concatenate(self._keys)
-        order = np.lexsort((keys, -scores))[: self._k]
-        return scores[order], keys[order]
+    def _select_best(self, scores: Floats, rows: Integers | None, k: int) -> tuple[Floats, Integers]:
+        """Return the `k` highest of all scores, or of those of some rows, equal ones by key; and their keys."""
+        some = scores if rows is None else scores[rows]
+        if len(some) > k > 0:
+            # All that are as good as the last one. A partition of scores is faster than one of their places.
+            best = np.flatnonzero(some >= np.partition(some, -k)[-k])
+            some = some[best]
+            rows = best if rows is None else rows[best]
+        keys = self._row_keys if rows is None else self._row_keys[rows]
+        order = np.lexsort((keys, -some))[:k]
+        return some[order], keys[order]
 
 
 def limit_postings(equations: int) -> int:
@@ -329,21 +295,3 @@ def find_members(keys: Integers, known: Integers) -> Mask:
         return np.zeros(len(keys), bool)
     at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
     return np.asarray(known[at] == keys)
-
-
-def _compute_cosines(part: Part, queries: Floats, rows: Integers | None) -> Floats:
-    """Return the cosines of queries with the vectors of some rows, or of all: (queries, rows)."""
-    from eqkin.index.kernels import multiply_codes
-
-    vectors = part.vectors if rows is None else part.vectors[rows]
-    scales = part.scales if rows is None else part.scales[rows]
-    cosines = np.empty((len(queries), len(vectors)), np.float32)
-    if len(queries) < _MANY_QUERIES:
-        for query, products in zip(queries, cosines, strict=True):
-            multiply_codes(vectors, query, products)
-    else:
-        for at in range(0, len(vectors), _BLOCK_VECTORS):
-            block = vectors[at : at + _BLOCK_VECTORS].astype(np.float32)
-            np.matmul(queries, block.T, out=cosines[:, at : at + len(block)])
-    cosines *= scales
-    return cosines

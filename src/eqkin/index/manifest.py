@@ -5,25 +5,20 @@ The manifest is written last and atomically: every file that it names is complet
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.index.features import TERM_SCHEME
 from eqkin.library.database import INDEX_FOLDER as INDEX_FOLDER
 from eqkin.library.database import LOCK_NAME
-from eqkin.storage.files import (
-    delete_unused_files,
-    find_unknown_files,
-    format_checked_json,
-    hash_file,
-    load_checked_json,
-    write_file,
-)
+from eqkin.storage.files import format_checked_json, hash_file, load_checked_json, write_file
 
 if TYPE_CHECKING:
     from eqkin.encoder.encoder import Encoder
@@ -31,15 +26,19 @@ if TYPE_CHECKING:
 INDEX_FORMAT = "eqkin-index"
 INDEX_VERSION = 1
 INDEX_MANIFEST_NAME = "index.json"
+_MAX_ATTEMPTS = 10  # to read an index while an update replaces files
+
+T = TypeVar("T")
 REBUILD_HINT = "run `eqkin index --rebuild`"
 # What tantivy leaves in a folder of words, of which readers make the first.
 LOCK_FILES = frozenset({".tantivy-meta.lock", ".tantivy-writer.lock"})
-# See `find_unknown_files`.
-_OWN_FILES = re.compile(r"part-[0-9a-f]{16}\.safetensors|index\.json")
 _OWN_FOLDERS = re.compile(r"(model|words)-[0-9a-f]{16}")
-_OWN_WORDS_FILES = re.compile(
-    r"[0-9a-f]{32}\.([a-z]+|[0-9]+\.del)|meta\.json|\.managed\.json|\.tantivy-(meta|writer)\.lock|\.tmp\w{6}"
+# Files that eqkin, its models and tantivy write.
+_OWN_FILES = re.compile(
+    r"part-[0-9a-f]{16}\.safetensors|index\.json|model-[0-9a-f]{16}/(model\.json|weights\.safetensors|vocabulary\.json)"
+    r"|words-[0-9a-f]{16}/([0-9a-f]{32}\.([a-z]+|[0-9]+\.del)|meta\.json|\.managed\.json|\.tantivy-[a-z]+\.lock|\.tmp\w+)"
 )
+_TEMPORARY_NAME = re.compile(r"(.*/)?\.([^/]+)\.[0-9]+\.tmp")  # see `storage.files.write_atomically`
 
 
 @dataclass(frozen=True)
@@ -155,6 +154,28 @@ class IndexManifest:
             raise CorruptData(f"{path}: damaged ({error}); {REBUILD_HINT}") from error
 
 
+def read_current(library: Path, read: Callable[[IndexManifest], T]) -> T:
+    """Return what a function reads of a library's index, given its manifest.
+
+    An update may replace files meanwhile; then it is called again.
+
+    Raises:
+        BadInput: there is no index.
+        CorruptData: it is damaged.
+    """
+    folder = library / INDEX_FOLDER
+    for attempt in range(_MAX_ATTEMPTS):
+        manifest = IndexManifest.load(folder)
+        if manifest is None:
+            raise BadInput(f"{library}: is not indexed yet; run `eqkin index`")
+        try:
+            return read(manifest)
+        except CorruptData:
+            if attempt == _MAX_ATTEMPTS - 1 or IndexManifest.load(folder) == manifest:
+                raise
+    raise AssertionError
+
+
 def load_encoder(library: Path) -> Encoder:
     """Load the encoder that made the vectors of the library in a folder; the bundled one if it has none yet.
 
@@ -191,46 +212,41 @@ def save_model(folder: Path, encoder: object) -> str:
 
 def delete_unused(folder: Path, manifest: IndexManifest) -> None:
     """Delete what eqkin left over in an index's folder; files of others stay."""
-    delete_unused_files(folder, _list_names(manifest), _OWN_FILES)
+    leftover, _ = find_unknown_files(folder, manifest)
+    for name in leftover:
+        with suppress(PermissionError):  # on Windows: another process has it mapped
+            (folder / name).unlink(missing_ok=True)
     for path in folder.iterdir():
-        if _OWN_FOLDERS.fullmatch(path.name) and path.is_dir() and not path.is_symlink():
-            delete_unused_files(path, *_describe_folder(path.name, manifest))
-            if path.name not in _list_names(manifest):
-                with suppress(OSError):  # it has files of others
-                    path.rmdir()
+        is_used = path.name == manifest.network or (manifest.words and path.name == manifest.words.folder)
+        if not is_used and _OWN_FOLDERS.fullmatch(path.name):
+            with suppress(OSError):  # it has files of others, or is none
+                path.rmdir()
 
 
-def find_unknown_index_files(folder: Path, manifest: IndexManifest | None) -> tuple[list[str], list[str]]:
-    """Return what an index's manifest does not name of its folder: what eqkin left over, and files of others."""
-    known = manifest or IndexManifest(model="", dimensions=0, generation=0)
-    leftover, foreign = find_unknown_files(folder, _list_names(known), _OWN_FILES)
-    for name in [name for name in (known.network, known.words.folder if known.words else "") if name]:
-        if (folder / name).is_dir():
-            temporary, others = find_unknown_files(folder / name, *_describe_folder(name, known))
-            leftover += [f"{name}/{file}" for file in temporary]
-            foreign += [f"{name}/{file}" for file in others]
-    old = [name for name in foreign if _OWN_FOLDERS.fullmatch(name) and not (folder / name).is_symlink()]
-    return leftover + old, [name for name in foreign if name not in old]
+def find_unknown_files(folder: Path, manifest: IndexManifest | None) -> tuple[list[str], list[str]]:
+    """Return what an index's manifest does not name of its folder: what eqkin left over, and files of others.
 
+    Both are relative to the folder; symbolic links are not followed.
+    """
+    from eqkin.encoder.model import MODEL_FILES
 
-def _list_names(manifest: IndexManifest) -> set[str]:
-    """List what may be in the index's folder."""
-    names = {INDEX_MANIFEST_NAME, LOCK_NAME, *(entry.file for entry in manifest.parts)}
-    if manifest.network:
-        names.add(manifest.network)
-    if manifest.words:
-        names.add(manifest.words.folder)
-    return names
-
-
-def _describe_folder(name: str, manifest: IndexManifest) -> tuple[set[str], re.Pattern[str]]:
-    """Return the files that belong into a folder of the index, and what names files of eqkin have there."""
-    from eqkin.encoder.model import MODEL_FILES, OWN_MODEL_FILES
-
-    if name.startswith("model-"):
-        return set(MODEL_FILES) if name == manifest.network else set(), OWN_MODEL_FILES
-    known = {*manifest.words.files, *LOCK_FILES} if manifest.words and name == manifest.words.folder else set()
-    return known, _OWN_WORDS_FILES
+    known = {LOCK_NAME}
+    if manifest is not None:
+        known |= {*manifest.list_files(), *(f"{manifest.network}/{name}" for name in MODEL_FILES)}
+    if manifest is not None and manifest.words is not None:
+        known |= {f"{manifest.words.folder}/{name}" for name in LOCK_FILES}
+    leftover: list[str] = []
+    foreign: list[str] = []
+    for parent, folders, files in os.walk(folder):
+        links = [name for name in folders if (Path(parent) / name).is_symlink()]
+        for path in (Path(parent) / name for name in (*files, *links)):
+            name = path.relative_to(folder).as_posix()
+            is_own = (
+                _OWN_FILES.fullmatch(_TEMPORARY_NAME.sub(r"\1\2", name)) and path.is_file() and not path.is_symlink()
+            )
+            if name not in known:
+                (leftover if is_own else foreign).append(name)
+    return sorted(leftover), sorted(foreign)
 
 
 def find_model_problems(folder: Path, manifest: IndexManifest) -> list[str]:

@@ -20,7 +20,7 @@ import tempfile
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from hashlib import sha256
 from math import log
@@ -30,8 +30,16 @@ import tantivy
 from tantivy import Document, Filter, Occur, Query, SchemaBuilder, TextAnalyzer, TextAnalyzerBuilder, Tokenizer
 
 from eqkin.atlas import load_names
-from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.index.manifest import INDEX_FOLDER, LOCK_FILES, REBUILD_HINT, FileEntry, IndexManifest, TextEntry
+from eqkin.errors import BadInput, CorruptData, EqkinError, StorageFailed
+from eqkin.index.manifest import (
+    INDEX_FOLDER,
+    LOCK_FILES,
+    REBUILD_HINT,
+    FileEntry,
+    IndexManifest,
+    TextEntry,
+    read_current,
+)
 from eqkin.latex.names import find_names, normalise_name
 from eqkin.latex.prose import to_plain_text
 from eqkin.library.files import LibraryFiles
@@ -47,7 +55,6 @@ _WRITER_BYTES = 50_000_000  # of memory that tantivy takes to write
 _MAX_DEAD_FRACTION = 0.5  # of all documents, above which everything is written again
 _SATURATION = 2.2  # the most that a word adds to BM25 in tantivy, in units of its idf
 _SEPARATOR = "\x1f"  # between the parts of an ending
-_MAX_ATTEMPTS = 10  # while an update replaces the folder
 _MAX_WORDS = 32
 _MAX_WORD_CHARS = 64
 _QUERY_PART = re.compile(r'"([^"]*)"|([^\W_]+)')
@@ -69,7 +76,7 @@ class TextIndex:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with translate_text_errors(folder):
+        with self._translate_errors():
             self._index = _open_tantivy(folder)
             self._schema = self._index.schema
             self._searcher = self._index.searcher()
@@ -82,20 +89,16 @@ class TextIndex:
             BadInput: the library's text was never indexed.
             CorruptData: the text index is damaged or has another version.
         """
-        folder = library.folder / INDEX_FOLDER
-        for attempt in range(_MAX_ATTEMPTS):
-            manifest = IndexManifest.load(folder)
-            if manifest is None or manifest.words is None:
+
+        def read(manifest: IndexManifest) -> TextIndex:
+            if manifest.words is None:
                 raise BadInput(f"{library.folder}: its text cannot be searched yet; run `eqkin index`")
-            try:
-                if problems := manifest.words.find_problems(folder):
-                    raise CorruptData(problems[0])
-                return cls(folder / manifest.words.folder)
-            except CorruptData:
-                # an update may have replaced the folder
-                if attempt == _MAX_ATTEMPTS - 1 or IndexManifest.load(folder) == manifest:
-                    raise
-        raise AssertionError
+            folder = library.folder / INDEX_FOLDER
+            if problems := manifest.words.find_problems(folder):
+                raise CorruptData(problems[0])
+            return cls(folder / manifest.words.folder)
+
+        return read_current(library.folder, read)
 
     def search(
         self, library: LibraryFiles, text: str, limit: int = 100, *, papers: Sequence[str] | None = None
@@ -120,7 +123,7 @@ class TextIndex:
         others = [list(words) for words in dict.fromkeys(map(tuple, others))]
         if not (phrases or others) or limit <= 0:
             return []
-        with translate_text_errors(self._folder):
+        with self._translate_errors():
             highest = sum(map(self._compute_idf, phrases + others)) * _SATURATION
             query = self._make_query(phrases, others)
             if papers is not None:
@@ -170,7 +173,7 @@ class TextIndex:
 
     def find_named(self, name: str, limit: int = MAX_NAMED) -> list[int]:
         """Return the keys of equations with a name, whatever its case and spelling of possessives."""
-        with translate_text_errors(self._folder):
+        with self._translate_errors():
             query = Query.term_query(self._schema, "name_key", _normalise_name(name), "basic")
             found = self._searcher.search(query, limit, count=False).hits
             return self._read_numbers("equation", found)
@@ -179,7 +182,7 @@ class TextIndex:
         """Return the names of equations by their keys; those without a name are left out."""
         if not equations:
             return {}
-        with translate_text_errors(self._folder):
+        with self._translate_errors():
             query = Query.term_set_query(self._schema, "equation", list(equations))
             found = self._searcher.search(query, len(equations), count=False).hits
             # the first name that was found counts
@@ -209,7 +212,7 @@ class TextIndex:
 
     def _list_endings(self, prefix: str) -> list[tuple[str, str, int]]:
         """List names with an ending that begins so: normalised name, spelling, number of equations."""
-        with translate_text_errors(self._folder):
+        with self._translate_errors():
             # the filter counts documents that were not deleted
             found = self._searcher.terms_with_prefix("name_ending", prefix, Query.all_query())
         endings = []
@@ -221,13 +224,16 @@ class TextIndex:
     def knows_word(self, word: str) -> bool:
         """Return whether a section has a word."""
         (words,) = stem_words([word])
-        with translate_text_errors(self._folder):
+        with self._translate_errors():
             query = self._make_phrase_query(words) if words else Query.empty_query()
             return bool(self._searcher.search(query, 1, count=False).hits)
 
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        return _translate_errors(CorruptData, f"{self._folder}: the text index is damaged", REBUILD_HINT)
+
     def list_states(self) -> set[str]:
         """List the hashes of papers whose text is here (`_hash_paper`)."""
-        with translate_text_errors(self._folder):
+        with self._translate_errors():
             return {state for state, _ in self._searcher.terms_with_prefix("paper", "", Query.all_query())}
 
 
@@ -297,16 +303,14 @@ def _read_states(library: LibraryFiles, sections: Sequence[int]) -> dict[int, in
 
 
 @contextmanager
-def translate_text_errors(path: Path) -> Iterator[None]:
-    """Raise tantivy's errors as `CorruptData`; a panic in its code is no `Exception`."""
+def _translate_errors(kind: type[EqkinError], problem: str, remedy: str) -> Iterator[None]:
+    """Raise tantivy's errors as eqkin's; a panic in its code is no `Exception`."""
     try:
         yield
-    except (ValueError, OSError, KeyError, TypeError, IndexError, OverflowError) as error:
-        raise CorruptData(f"{path}: the text index is damaged ({error}); {REBUILD_HINT}") from error
     except BaseException as error:
-        if type(error).__module__ != "pyo3_runtime":
+        if not isinstance(error, (ValueError, OSError)) and type(error).__module__ != "pyo3_runtime":
             raise
-        raise CorruptData(f"{path}: the text index is damaged ({error}); {REBUILD_HINT}") from error
+        raise kind(f"{problem} ({error}); {remedy}") from error
 
 
 def _open_tantivy(folder: Path) -> tantivy.Index:
@@ -358,7 +362,7 @@ class TextChanges:
         entry, gone, done = self.base, self.gone, 0
         while entry is None or gone or done < len(self.new):
             target = _link_files(folder, entry)
-            with _translate_write_errors(target):
+            with _translate_errors(StorageFailed, f"{target}: could not be written", "what was stored before is safe"):
                 index = tantivy.Index(_make_schema(), path=str(target))
                 index.register_tokenizer(_TOKENIZER, _make_analyzer())
                 writer = index.writer(_WRITER_BYTES, 1)
@@ -411,19 +415,6 @@ def _describe_files(folder: Path, before: TextEntry | None) -> TextEntry:
     sync_folder(folder)
     sync_folder(folder.parent)
     return TextEntry(folder.name, files)
-
-
-@contextmanager
-def _translate_write_errors(path: Path) -> Iterator[None]:
-    """Raise tantivy's errors as `StorageFailed`: what it writes to was intact."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        raise StorageFailed(f"{path}: could not be written ({error}); what was stored before is safe") from error
-    except BaseException as error:
-        if type(error).__module__ != "pyo3_runtime":
-            raise
-        raise StorageFailed(f"{path}: could not be written ({error}); what was stored before is safe") from error
 
 
 def is_mostly_dead(folder: Path, entry: TextEntry) -> bool:

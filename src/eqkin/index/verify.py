@@ -15,7 +15,7 @@ from eqkin.index.manifest import (
     REBUILD_HINT,
     IndexManifest,
     find_model_problems,
-    find_unknown_index_files,
+    find_unknown_files,
 )
 from eqkin.index.parts import Part
 from eqkin.index.text import TextChanges
@@ -43,7 +43,7 @@ def verify_index(path: Path) -> tuple[list[str], list[str]]:
                     problems.append(f"{folder}: is of another library, or a later state of this one; {REBUILD_HINT}")
                 _check_parts(library, folder, manifest, problems, notes)
                 _check_text(library, folder, manifest, problems, notes)
-            leftover, foreign = find_unknown_index_files(folder, manifest)
+            leftover, foreign = find_unknown_files(folder, manifest)
             if manifest is None and any(name.startswith(("part-", "words-")) for name in leftover):
                 problems.append(f"{folder / INDEX_MANIFEST_NAME}: missing; run `eqkin index`")
             elif leftover:
