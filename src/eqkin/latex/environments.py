@@ -285,7 +285,7 @@ def _write_environment(end: str | None, name: str) -> str:
 
 
 def expand_structural(
-    text: str, macros: dict[str, Macro], environments: dict[str, Environment], changes: list[MacroChange]
+    text: str, *, macros: dict[str, Macro], environments: dict[str, Environment], changes: list[MacroChange]
 ) -> tuple[str, list[MacroChange]]:
     """Expand structural macros and environments in `text`; the offsets of `changes` follow the text."""
     chosen = {name: macro for name, macro in macros.items() if _is_structural(macro)}

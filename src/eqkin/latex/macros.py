@@ -141,8 +141,8 @@ def _read_name(scanner: Scanner, at: int) -> tuple[str, int] | None:
     r"""Read a command name, bare (`\foo`) or in braces (`{\foo}`)."""
     group = scanner.read_group(at)
     if group is not None:
-        name, end = group[0].strip(), group[1]
-        return (name, end) if _NAME.fullmatch(name) else None
+        name = group[0].strip()
+        return (name, group[1]) if _NAME.fullmatch(name) else None
     match = _NAME.match(scanner.text, scanner.skip_space(at))
     return (match[0], match.end()) if match else None
 
@@ -282,7 +282,7 @@ def _read_environment(scanner: Scanner, at: int, match: re.Match[str]) -> _ReadR
     end = scanner.read_group(begin[1]) if begin else None
     if begin is None or end is None:
         return None
-    return Environment(name[0].strip(), args, begin[0], end[0]), end[1]
+    return Environment(name[0].strip(), args, begin=begin[0], end=end[0]), end[1]
 
 
 def _read_alphabet(scanner: Scanner, at: int, match: re.Match[str]) -> _ReadResult:

@@ -136,7 +136,8 @@ def find_names(heading: str, latex: str) -> Iterator[tuple[int, str, str]]:
     is_single = count == 1
     at = -1
     for mark in range(count):
-        last, at = at, latex.index(EQUATION_MARK, at + 1)
+        last = at
+        at = latex.index(EQUATION_MARK, at + 1)
         following = latex.find(EQUATION_MARK, at + 1)
         before = latex[max(last + 1, at - _REACH) : at]
         after = latex[at + 1 : min(following if following >= 0 else len(latex), at + 1 + _REACH)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
@@ -32,7 +32,8 @@ from eqkin.latex.scan import Scanner, strip_comments
 from eqkin.latex.titles import TitlePage, clean_heading, read_heading, read_title_page
 from eqkin.limits import LIMITS
 
-_BEGIN_DOCUMENT, _END_DOCUMENT = "\\begin{document}", "\\end{document}"
+_BEGIN_DOCUMENT = "\\begin{document}"
+_END_DOCUMENT = "\\end{document}"
 _HEADING_LEVELS = dict(part=0, chapter=1, section=2, subsection=3, subsubsection=4, paragraph=5, subparagraph=6)
 _PACKAGES = re.compile(r"\\(?:usepackage|RequirePackage)\s*+(?:\[[^\]\\]*+\])?\s*+\{([^{}]*+)\}")
 _MATH_SIGNS = frozenset({"$", "$$", "\\[", "\\("})
@@ -126,7 +127,8 @@ def parse(
     style = strip_comments("\n".join(styles or []))
     document = Document(cites=find_cited_ids(text, bibliographies or []))
     begin = text.find(_BEGIN_DOCUMENT)
-    if begin >= 0 and _is_within_braces(text, begin):  # in a macro: the text is read as a whole
+    # In the definition of a macro, it does not begin the document: the text is read as a whole.
+    if begin >= 0 and _is_within_braces(text, begin):
         begin = -1
     if begin >= 0:
         document.packages = _find_packages([text[:begin], style])
@@ -139,12 +141,15 @@ def parse(
     body, changes = _remove_definitions(text, definitions, begin)
     table = dict(style_macros)
     for at, macro in changes:
-        if at < 0:  # in the order TeX sees them: a \let copies what its target means at that point
+        # The preamble is read in the order in which TeX sees it: a \let copies what its target means at that point. A
+        # name that is first defined in the body means the same before it.
+        if at < 0:
             _define(macro, table)
-        else:  # a name first defined in the body means the same before it
+        else:
             table.setdefault(macro.name, _resolve_alias(macro, table))
     document.macros = [table]
-    body, changes = expand_structural(body, table, environments, [(at, m) for at, m in changes if at >= 0])
+    changes = [(at, macro) for at, macro in changes if at >= 0]
+    body, changes = expand_structural(body, macros=table, environments=environments, changes=changes)
     document.about = read_title_page(text, table)
     counter = EquationCounter.for_document(text[:begin] + style if begin >= 0 else None)
     outliner = _Outliner(document, changes, counter)
@@ -201,7 +206,7 @@ def _resolve_alias(macro: Macro, table: dict[str, Macro]) -> Macro:
         return macro
     target = table.get(macro.alias)
     if target is not None:
-        return Macro(macro.name, target.args, target.body, target.prefix, target.alias)
+        return replace(target, name=macro.name, weak=False)
     written = expand_alias(macro.alias)
     return Macro(macro.name, (), written) if written else macro
 
@@ -213,7 +218,8 @@ def _remove_definitions(text: str, definitions: list[Definition], begin: int) ->
     end = end if end > start and not _is_within_braces(text, end) else len(text)
     pieces: list[str] = []
     changes: list[MacroChange] = []
-    at, length = start, 0
+    at = start
+    length = 0
     for definition in definitions:
         if definition.start >= at and definition.end <= end and definition.start >= start:
             pieces.append(text[at : definition.start])
@@ -338,9 +344,8 @@ def _add_inline_formulas(document: Document) -> None:
                 document.truncated = True
                 return
             seen.add(body)
-            document.equations.append(
-                Equation("DISPLAY", body, number, match.start(), epoch=section.epoch, inline=True)
-            )
+            equation = Equation("DISPLAY", body, section=number, mark=match.start(), epoch=section.epoch, inline=True)
+            document.equations.append(equation)
 
 
 def is_worth_indexing(formula: str) -> bool:
@@ -354,10 +359,12 @@ def _iter_events(body: str) -> Iterator[tuple[int, int, str, str]]:
     r"""Yield headings and display equations as (start, end, environment or "\section" or "\section*", content)."""
     at = 0
     search = (_EVENT if "$$" in body or _OPENS_INNER.search(body) else _EVENT_WITHOUT_DOLLARS).search
-    scanner, endings = Scanner(body), _EndingFinder(body)
+    scanner = Scanner(body)
+    endings = _EndingFinder(body)
     while match := search(body, at):
         start, at = match.span()
-        sign, name = match[0][:2], match[1]
+        sign = match[0][:2]
+        name = match[1]
         if name:
             if name not in _END_PATTERNS:
                 continue

@@ -167,8 +167,9 @@ def _split_tokens(text: str, is_word: Callable[[str], bool]) -> list[_Token]:
         start = match.start()
         for part in parts:
             end = start + len(part[0].rstrip(END))
-            tokens.append(_Token(kind, text[start:end], spaced, start, end))
-            start, spaced = end, False
+            tokens.append(_Token(kind, text[start:end], spaced=spaced, start=start, end=end))
+            start = end
+            spaced = False
     return tokens
 
 
@@ -200,7 +201,9 @@ class _Parser:
 
     def peek(self, ahead: int = 0) -> _Token:
         at = self.at + ahead
-        return self.tokens[at] if at < len(self.tokens) else _Token("end", "", False, len(self.text), len(self.text))
+        if at < len(self.tokens):
+            return self.tokens[at]
+        return _Token("end", "", spaced=False, start=len(self.text), end=len(self.text))
 
     def next(self) -> _Token:
         token = self.peek()
@@ -260,7 +263,8 @@ class _Parser:
         return sign
 
     def _translate_sign(self, token: _Token, lacks_operand: bool) -> str:
-        text, following = token.text, self.peek(1)
+        text = token.text
+        following = self.peek(1)
         if token.kind == "sign":
             return end_command(text)
         # A power and a norm belong to factors, `x~y` without spaces is a product.
@@ -473,9 +477,10 @@ class _Parser:
         end = self._find_closing(bar, self.at, _RELATIONS) if is_prefix else None
         if end is not None:
             return _Factor(f"{latex}{self._parse_until(end)}{latex}", "bracket")
-        content, angle, following = self.peek(), self.peek(1), self.peek(2)
+        # A ket such as `|psi>`, unless it is compared with something.
+        following = self.peek(2)
         is_end = following.kind in ("end", "operator") or following.text in "+-=*,;)]|<"
-        if bar == "|" and content.kind in ("word", "number") and angle.text == ">" and is_end:  # a ket
+        if bar == "|" and self.peek().kind in ("word", "number") and self.peek(1).text == ">" and is_end:
             return _Factor(rf"|{self._parse_until(self.at + 1)}\rangle ", "bracket")
         return _Factor(latex, "sign")
 
@@ -510,7 +515,8 @@ class _Parser:
         return _Factor(rf"\sqrt{f'[{index}]' if index else ''}{{{content.bare}}}", "bracket")
 
     def _read_word(self, token: _Token) -> _Factor:
-        name, following = token.text, self.peek()
+        name = token.text
+        following = self.peek()
         is_called = following.text in _OPENING and not following.spaced
         if name in ROOTS:
             return self._read_root(name)
@@ -558,7 +564,8 @@ class _Parser:
         if name in FUNCTIONS:
             kind = "function"
         elif WORDS.get(name, ("", ""))[1] == "big":
-            kind, latex = "big", latex + " "
+            kind = "big"
+            latex += " "
         elif is_grouped or name in ("frac", "sqrt"):
             kind = "bracket"
         else:

@@ -87,7 +87,8 @@ def _replace_token(match: re.Match[str]) -> str:
 
 
 def _replace_accent(match: re.Match[str]) -> str:
-    accent, letter = match[1] or match[4], match[2] or match[3] or match[5] or match[6]
+    accent = match[1] or match[4]
+    letter = match[2] or match[3] or match[5] or match[6]
     return unicodedata.normalize("NFC", letter + _COMBINING[accent])
 
 
@@ -109,9 +110,9 @@ def extract_context(prose: str, mark: int) -> tuple[str, str]:
         at = prose.find(EQUATION_MARK, at + 1)
     if at < 0:
         return "", ""
-    before, after = prose[max(0, at - _CONTEXT_CHARS) : at], prose[at + 1 : at + 1 + _CONTEXT_CHARS]
-    before, after = before.rpartition(EQUATION_MARK)[2], after.partition(EQUATION_MARK)[0]
-    # a window may cut an inline formula
+    before = prose[max(0, at - _CONTEXT_CHARS) : at].rpartition(EQUATION_MARK)[2]
+    after = prose[at + 1 : at + 1 + _CONTEXT_CHARS].partition(EQUATION_MARK)[0]
+    # The window may cut an inline formula.
     if before.find(r"\)") >= 0 and not 0 <= before.find(r"\(") < before.find(r"\)"):
         before = before.partition(r"\)")[2]
     if after.rfind(r"\(") > after.rfind(r"\)"):

@@ -102,7 +102,8 @@ def _find_all_ends(text: str) -> array[int]:
     braces = array("i")
     brackets: list[tuple[int, int]] = []  # (depth of braces, index) of open ones
     for match in _PAIR.finditer(text):
-        token, at = match[0], match.start()
+        token = match[0]
+        at = match.start()
         if token == "{":
             braces.append(at)
         elif token == "[":
@@ -131,7 +132,8 @@ def strip_comments(text: str) -> str:
         kind = match.lastgroup
         if kind is None:  # a comment
             continue
-        kept, end = "", -1
+        kept = ""
+        end = -1
         if kind == "iffalse":
             kept, end = _read_conditional(text, at, missing)
         elif kind == "verb":
@@ -153,7 +155,8 @@ def _read_conditional(text: str, at: int, missing: set[str]) -> tuple[str, int]:
     r"""Return what remains of `\iffalse ... \else kept \fi` and the index after it, -1 if it has no end."""
     if "\\fi" in missing:
         return "", -1
-    depth, kept = 1, -1
+    depth = 1
+    kept = -1
     for match in _CONDITIONAL.finditer(text, at):
         if match["fi"]:
             depth -= 1

@@ -14,7 +14,8 @@ from eqkin.latex.scan import Scanner
 
 MAX_TITLE = 500  # characters of text
 _MAX_HEADING = 5_000  # characters of LaTeX
-_MAX_AUTHORS, _MAX_AUTHOR = 100, 100  # names, characters of one
+_MAX_AUTHORS = 100
+_MAX_AUTHOR = 100  # characters of one
 _COMMAND = re.compile(r"\\(title|author|date|acmDOI|copyrightyear|pubyear)\s*+(?=[\[{])")
 _PDF_TITLE = re.compile(r"pdftitle\s*=\s*\{([^{}]{1,300})\}")
 _YEAR = re.compile(r"(?<!\d)(?:1[5-9]|20)\d\d(?!\d)")
@@ -133,7 +134,8 @@ def _define_layout() -> dict[str, Macro]:
 
 def read_title_page(text: str, macros: dict[str, Macro]) -> TitlePage:
     r"""Read `\title`, `\author`, `\date` and the like in a text without comments; macros are expanded."""
-    page, scanner = TitlePage(), Scanner(text)
+    page = TitlePage()
+    scanner = Scanner(text)
     for match in islice(_COMMAND.finditer(text), 200):
         written = read_heading(scanner, match.end())[0]
         if match[1] == "title":

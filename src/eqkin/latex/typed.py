@@ -55,7 +55,10 @@ class RewrittenText:
 
 def rewrite_matches(pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str], text: str) -> RewrittenText:
     """Replace the matches of a pattern; a match replaced by itself stays part of the piece around it."""
-    pieces, starts, origins, kept = [""], [0], [0], [True]
+    pieces = [""]
+    starts = [0]
+    origins = [0]
+    kept = [True]
     at = length = 0
 
     def add(piece: str, origin: int, same: bool) -> None:
@@ -76,7 +79,7 @@ def rewrite_matches(pattern: re.Pattern[str], replacement: Callable[[re.Match[st
     add(text[at:], at, True)
     if at == len(text):
         add("", at, False)  # the end of the text stays the end
-    return RewrittenText("".join(pieces), tuple(starts), tuple(origins), tuple(kept))
+    return RewrittenText("".join(pieces), starts=tuple(starts), origins=tuple(origins), kept=tuple(kept))
 
 
 def decode_entities(text: str) -> RewrittenText:

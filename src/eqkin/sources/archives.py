@@ -139,7 +139,7 @@ def _build_entry(info: tarfile.TarInfo, long_name: str, pax: dict[str, str]) -> 
     if info.type in tarfile.SUPPORTED_TYPES and not info.isreg():
         size = 0  # links, folders and devices have no data after their header
     name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "")
-    return TarEntry(name, size, info.isdir(), refused)
+    return TarEntry(name, size, is_dir=info.isdir(), refused=refused)
 
 
 def _parse_pax_records(body: bytes) -> dict[str, str]:

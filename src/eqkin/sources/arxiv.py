@@ -78,12 +78,15 @@ class ArxivClient:
     def fetch_source(self, arxiv_id: ArxivId) -> Path:
         """Return the file with the e-print as arXiv sends it; raises what `download` does."""
         address = f"{self.eprint.rstrip('/')}/{arxiv_id.full}"
-        return self._fetch_cached(arxiv_id.full, address, "source", LIMITS.download_bytes, arxiv_id.version > 0)
+        path = self._get_path(arxiv_id.full, "source")
+        if not self._is_cached(path, is_fixed=arxiv_id.version > 0):
+            self.download(address, path, LIMITS.download_bytes)
+        return path
 
     def fetch_metadata(self, arxiv_id: ArxivId) -> ArxivMetadata:
         """Return title, authors, categories and abstract; raise `BadInput` if arXiv does not know the paper."""
         path = self._get_metadata_path(arxiv_id)
-        if not self._is_cached(path, arxiv_id.version > 0):
+        if not self._is_cached(path, is_fixed=arxiv_id.version > 0):
             self._download_metadata([arxiv_id])
         try:
             return ArxivMetadata(**orjson.loads(read_capped(path, _MAX_FEED_BYTES)))
@@ -95,7 +98,9 @@ class ArxivClient:
         """Fetch the metadata of many papers in few requests; what fails is fetched one by one later."""
         if self.is_offline:
             return
-        missing = [one for one in arxiv_ids if not self._is_cached(self._get_metadata_path(one), one.version > 0)]
+        missing = [
+            one for one in arxiv_ids if not self._is_cached(self._get_metadata_path(one), is_fixed=one.version > 0)
+        ]
         for start in range(0, len(missing), _BATCH_IDS):
             with suppress(EqkinError):
                 self._download_metadata(missing[start : start + _BATCH_IDS])
@@ -125,7 +130,9 @@ class ArxivClient:
         names = [author.split()[-1] for author in authors if author.split()]
         query = f'ti:"{" ".join(words)}"' + (f" AND au:{names[0]}" if names else "")
         address = self._make_query(search_query=query, max_results="5")
-        path = self._fetch_cached("search-" + hash_parts(query), address, "atom", _MAX_FEED_BYTES)
+        path = self._get_path("search-" + hash_parts(query), "atom")
+        if not self._is_cached(path):
+            self.download(address, path, _MAX_FEED_BYTES)
         for found in parse_feed(read_capped(path, _MAX_FEED_BYTES), address):
             likeness = SequenceMatcher(None, _normalise_title(found.title), " ".join(words)).ratio()
             others = {author.split()[-1].casefold() for author in found.authors if author.split()}
@@ -137,7 +144,7 @@ class ArxivClient:
     def _get_path(self, name: str, suffix: str) -> Path:
         return self.folder / f"{name.replace('/', '_')}.{suffix}"
 
-    def _is_cached(self, path: Path, is_fixed: bool) -> bool:
+    def _is_cached(self, path: Path, *, is_fixed: bool = False) -> bool:
         """Return whether a download is there and still holds; raise `BadInput` if it had to be fetched, but may not."""
         try:
             is_fresh = self.is_offline or is_fixed or time.time() - path.stat().st_mtime < self.max_age
@@ -148,12 +155,6 @@ class ArxivClient:
         if self.is_offline:
             raise BadInput("its source was not fetched: `eqkin add --fetch` fetches it from arXiv")
         return False
-
-    def _fetch_cached(self, name: str, address: str, suffix: str, max_bytes: int, is_fixed: bool = False) -> Path:
-        path = self._get_path(name, suffix)
-        if not self._is_cached(path, is_fixed):
-            self.download(address, path, max_bytes)
-        return path
 
     def download(self, address: str, target: Path, max_bytes: int) -> None:
         """Download `address` to the file `target`, completely or not at all.
@@ -167,7 +168,7 @@ class ArxivClient:
             self._wait_for_turn()
             try:
                 with self._open(address) as response, write_atomically(target) as path, open(path, "wb") as file:
-                    self._copy_body(response, file, address, max_bytes, until)
+                    self._copy_body(response, file, address=address, max_bytes=max_bytes, until=until)
                 return
             except _RetryableError as error:
                 reason = str(error)
@@ -210,7 +211,7 @@ class ArxivClient:
         return response
 
     def _copy_body(
-        self, response: http.client.HTTPResponse, file: BinaryIO, address: str, max_bytes: int, until: float
+        self, response: http.client.HTTPResponse, file: BinaryIO, *, address: str, max_bytes: int, until: float
     ) -> None:
         declared = response.headers.get("Content-Length", "")
         expected = int(declared) if declared.isascii() and declared.isdigit() and len(declared) < 20 else 0

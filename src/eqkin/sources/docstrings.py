@@ -66,7 +66,7 @@ def _iter_module_items(name: str, roots: list[Path]) -> Iterator[SourceItem]:
                 continue
             if _MATH.search(raw):
                 load = partial(_load_module, str(path), module)
-                yield SourceItem(key, display_path(path), load, hash_parts(raw))
+                yield SourceItem(key, display_path(path), load=load, digest=hash_parts(raw))
 
 
 def _iter_python_files(root: Path) -> Iterator[Path]:
@@ -79,7 +79,8 @@ def _iter_python_files(root: Path) -> Iterator[Path]:
 
 
 def _load_module(path: str, module: str) -> Paper:
-    paper = read_module(read_capped(path, LIMITS.python_bytes), f"python:{module}", display_path(path), module)
+    raw = read_capped(path, LIMITS.python_bytes)
+    paper = read_module(raw, f"python:{module}", display_path(path), module=module)
     paper.group = "python:" + module.split(".")[0]
     return paper
 

@@ -90,7 +90,8 @@ def _unpack_eprint(source: BinaryIO, name: str) -> _TextFiles:
 
     Raises `BadInput` if it holds no TeX or is damaged, `LimitReached` if it unpacks to too much.
     """
-    stream, unpacked = ByteStream(source, name), _TextFiles(name)
+    stream = ByteStream(source, name)
+    unpacked = _TextFiles(name)
     for _ in range(_MAX_GZIP_LAYERS):
         kind = detect_kind(stream.peek(HEAD_BYTES))
         if kind == "tar":
@@ -142,18 +143,21 @@ def read_eprint(source: BinaryIO | bytes | str, key: str, origin: str, metadata:
 
 def make_eprint_item(path: Path, look_up: MetadataLookup | None = None) -> SourceItem:
     """Return an item for one e-print file; a file named after an arXiv identifier gets that identifier's key."""
-    return _make_item(str(path), path.name, display_path(path), make_file_key(path), hash_source_file(path), look_up)
+    origin = display_path(path)
+    key = make_file_key(path)
+    digest = hash_source_file(path)
+    return _make_item(str(path), path.name, origin=origin, key=key, digest=digest, look_up=look_up)
 
 
 def _make_item(
-    source: bytes | str, name: str, origin: str, key: str, digest: str, look_up: MetadataLookup | None
+    source: bytes | str, name: str, *, origin: str, key: str, digest: str, look_up: MetadataLookup | None
 ) -> SourceItem:
     arxiv_id = parse_file_name(name)
     key = arxiv_id.key if arxiv_id else key
     metadata = look_up(arxiv_id.base) if look_up and arxiv_id else None
     load = partial(read_eprint, source, key, origin, metadata)
     size = len(source) if isinstance(source, bytes) else 0
-    return SourceItem(key, origin, load, add_metadata_to_digest(digest, metadata), size)
+    return SourceItem(key, origin, load=load, digest=add_metadata_to_digest(digest, metadata), size=size)
 
 
 def is_bulk_tar(path: Path) -> bool:
@@ -233,6 +237,7 @@ def _iter_bulk_members(
                 yield make_failed_item(arxiv_id.key if arxiv_id else key, origin, error)
             else:
                 raw = head + reader.read(entry.size)
-                yield _make_item(raw, entry.name, origin, key, hash_parts(raw), look_up)
+                digest = hash_parts(raw)
+                yield _make_item(raw, entry.name, origin=origin, key=key, digest=digest, look_up=look_up)
         if not reader.complete:
             raise BadInput(f"{name}: is truncated (no end mark); the members before the end were read")

@@ -284,7 +284,8 @@ class _PageConverter:
 
     def _read_metadata(self, tag: HtmlTag) -> None:
         """Read language, title, authors and arXiv identifier from a tag."""
-        paper, attributes = self._paper, tag.attributes
+        paper = self._paper
+        attributes = tag.attributes
         kind = _META_NAMES.get(attributes.get("name", "").lower(), "")
         content = attributes.get("content", "").strip()
         address = attributes.get("href", "")

@@ -151,9 +151,11 @@ class MarkdownConverter:
         if _RAW_FENCE.fullmatch(info):
             self._out.append(body + "\n")
         elif _MATH_FENCE.match(info):
-            body, label = self._strip_quote_marks(match.start("mark"), body), None
+            body = self._strip_quote_marks(match.start("mark"), body)
+            label = None
             if options := _DIRECTIVE_OPTIONS.match(body):
-                body, label = body[options.end() :], _DIRECTIVE_LABEL.search(options[1])
+                body = body[options.end() :]
+                label = _DIRECTIVE_LABEL.search(options[1])
             self._append_display(body, label)
 
     def _handle_heading(self, match: re.Match[str]) -> None:

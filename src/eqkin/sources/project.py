@@ -227,7 +227,8 @@ def _parse_include(text: str, match: re.Match[str]) -> Include | None:
         if two is None:
             return None
         relative = match["import"].startswith("sub")
-        return Include(match.start(), two.end(), two["file"].strip(), two["dir"].strip(), relative)
+        file = two["file"].strip()
+        return Include(match.start(), two.end(), file, folder=two["dir"].strip(), relative=relative)
     if match["include"]:
         one = _BRACED_ARGUMENT.match(text, match.end())
         if one is None and match["include"] == "input":

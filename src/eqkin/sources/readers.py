@@ -210,11 +210,12 @@ class _FileOpener:
             return iter_bulk_items(path, self.look_up, self.on_skip, in_folder=in_folder)
         if format_name in ("archive", "eprint"):
             return iter([make_eprint_item(path, self.look_up)])
-        key, origin = make_file_key(path), display_path(path)
+        key = make_file_key(path)
+        origin = display_path(path)
         if format_name == "tex":  # its digest is known only once all that it includes is loaded
-            return iter([SourceItem(key, origin, partial(load_tex, str(path), str(root)))])
+            return iter([SourceItem(key, origin, load=partial(load_tex, str(path), str(root)))])
         load = partial(load_document, str(path), format_name)
-        return iter([SourceItem(key, origin, load, hash_source_file(path))])
+        return iter([SourceItem(key, origin, load=load, digest=hash_source_file(path))])
 
 
 def _find_reason_to_skip(path: Path, format_name: str | None, is_eprint: bool) -> str:
@@ -383,10 +384,11 @@ def _iter_atlas_items() -> Iterator[SourceItem]:
         field = article.name.removesuffix(".tex")
         text = article.read_text("utf-8")
         load = partial(_load_article, field, text)
-        yield SourceItem(f"atlas:{field}", f"atlas/{article.name}", load, hash_parts(text))
+        yield SourceItem(f"atlas:{field}", f"atlas/{article.name}", load=load, digest=hash_parts(text))
 
 
 def _load_article(field: str, text: str) -> Paper:
     paper = Paper(f"atlas:{field}", text, f"atlas/{field}.tex", lang="en", license="MIT")
-    paper.authors, paper.fields = ["The eqkin atlas"], [field]
+    paper.authors = ["The eqkin atlas"]
+    paper.fields = [field]
     return paper

@@ -38,7 +38,8 @@ def iter_record_items(path: Path) -> Iterator[SourceItem]:
         except BadInput as error:
             yield make_failed_item(fallback, origin, error)
             continue
-        yield SourceItem(key, origin, partial(_load_record, line.raw, key, origin), hash_parts(line.raw), len(line.raw))
+        load = partial(_load_record, line.raw, key, origin)
+        yield SourceItem(key, origin, load=load, digest=hash_parts(line.raw), size=len(line.raw))
 
 
 def _parse_record(raw: bytes, origin: str) -> dict[str, Any]:

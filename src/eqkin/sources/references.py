@@ -125,7 +125,7 @@ def load_reference(reference: Reference, key: str, origin: str, client: ArxivCli
         paper.notes.append(f"no source: {error}")
     paper.doi = paper.doi or reference.doi
     paper.cite_key = reference.name
-    about = ArxivMetadata("", reference.title, reference.authors, reference.year)
+    about = ArxivMetadata("", title=reference.title, authors=reference.authors, year=reference.year)
     return apply_metadata(paper, about)
 
 

@@ -138,12 +138,14 @@ class RestConverter:
             if _needs_alignment(body):
                 body = rf"\begin{{aligned}}{body}\end{{aligned}}"
             if label and body:
-                body, label = rf"{body} \label{{{label}}}", ""
+                body += rf" \label{{{label}}}"
+                label = ""
             self._out.append(format_display_math(body))
 
     def _try_heading(self) -> bool:
         """Append the heading that starts at the current line; return False if there is none."""
-        lines, at = self._lines, self._at
+        lines = self._lines
+        at = self._at
         over = _ADORNMENT.match(lines[at]) if lines[at] and at + 2 < len(lines) else None
         if over and lines[at + 2] == lines[at] and lines[at + 1].strip() and not _ADORNMENT.match(lines[at + 1]):
             self._append_heading(over.group(1) * 2, lines[at + 1])
