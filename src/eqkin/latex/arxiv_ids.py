@@ -23,7 +23,8 @@ _PREFIX = re.compile(
     r"(?:arxiv\s*+:\s*+)?(?:(?:https?://)?(?:[a-z0-9]++\.){0,5}arxiv\.org/(?:abs|pdf|html|e-print|src|format|ps)/)?",
     re.IGNORECASE,
 )
-_MAX_NAME_CHARS = 100  # no file named after an identifier has a longer name
+# No file that is named after an identifier has a longer name.
+_MAX_NAME_CHARS = 100
 _SUFFIXES = re.compile(r"(?:\.(?:gz|tgz|tar|tex|pdf|zip))+\Z", re.IGNORECASE)
 # A new-style identifier needs a marker (arXiv, eprint, abs/ ...): volumes and pages look the same.
 _MARKED_MONTH = re.compile(
@@ -34,7 +35,8 @@ _MARKED_MONTH = re.compile(
 _OLD_ARCHIVE = re.compile(rf"(?<![A-Za-z0-9.-])(?:{_ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?$", re.IGNORECASE)
 # Both kinds are found by what follows their "." or "/", which is rare; then the text before is checked.
 _NUMBER = re.compile(r"\.\d{4,5}(?!\d)|/\d{7}(?!\d)")
-_MARKER_REACH = 60  # characters before a number that may contain its marker
+# The marker of a number stands within so many characters before it.
+_MARKER_REACH = 60
 _BIBLIOGRAPHY = re.compile(
     r"\\begin\s*+\{thebibliography\}.*?(?:\\end\s*+\{thebibliography\}|\Z)|\\bibitem.*?(?=\\end\s*+\{document\}|\Z)",
     re.DOTALL,

@@ -77,8 +77,10 @@ _AMPERSAND = re.compile(r"(?<!\\)&")
 _TEXT_CASES = re.compile(r"(\\begin\{[dr]?cases)\*\}(.*?)(\\end\{[dr]?cases)\*\}", re.DOTALL)
 _ROW_SPACE = re.compile(r"\\\\\s*+\[[^\]\\]*+\]$")
 _MAX_COLUMNS = 200
-_MAX_OPTION = 3  # characters, such as `[t]`
-_MAX_REPEAT_DEPTH = 3  # of `*{3}{...}` within each other
+# Longer brackets are not options such as `[t]`.
+_MAX_OPTION = 3
+# Repeated columns, `*{3}{...}`, are resolved so deep.
+_MAX_REPEAT_DEPTH = 3
 # commands that draw: an equation with one of them is a picture
 DIAGRAM_COMMANDS = frozenset(
     r"\xymatrix \xygraph \xy \diagram \Qcircuit \includegraphics \tikz \feynmandiagram \tikzfig \begindc \epsfig"
@@ -102,7 +104,8 @@ def is_diagram(body: str) -> bool:
 
 def to_converter_input(environment: str, body: str) -> str:
     """Rewrite the body of a display environment as LaTeX that the converter takes in display mode."""
-    if len(body) > LIMITS.latex_chars:  # the converter will refuse it
+    # The converter will refuse it.
+    if len(body) > LIMITS.latex_chars:
         return body
     name = environment.removesuffix("*")
     if name in WRAPPER_ENVIRONMENTS:
@@ -117,7 +120,8 @@ def to_converter_input(environment: str, body: str) -> str:
         return rf"{head[0]}\begin{{cases}}{body[head[1] :]}\end{{cases}}"
     if name in INNER_ENVIRONMENTS:
         return rewrite_environments(rf"\begin{{{environment}}}{body}\end{{{environment}}}")
-    if not _ROW_BREAK.search(body):  # a single row needs no alignment
+    # A single row needs no alignment.
+    if not _ROW_BREAK.search(body):
         return _AMPERSAND.sub(" ", body)
     is_nested = "\\begin" in body
     if name in GATHERED_ENVIRONMENTS:
@@ -250,11 +254,14 @@ _COMMANDS = (
 _END_COMMAND = re.compile(rf"\\end({_COMMANDS})(?![A-Za-z])")
 _ALIASED = re.compile(rf"\\(end)?({_COMMANDS}|array)(?![A-Za-z])")
 _LET = re.compile(r"\\let\s*\\[A-Za-z]+\s*=?\s*$")
-_EXPANSION_ROUNDS = 3  # a macro may expand to another one
-_MAX_GROWTH = 2_000_000  # characters beyond twice the text
+# A macro may expand to another one.
+_EXPANSION_ROUNDS = 3
+# Expansion stops when the text is twice as long, and by so many characters more.
+_MAX_GROWTH = 2_000_000
 
 
-MacroChange = tuple[int, Macro]  # offset in the text from which the macro holds
+# The offset in the text from which the macro holds, and the macro.
+MacroChange = tuple[int, Macro]
 
 
 def expand_environment_commands(text: str) -> str:

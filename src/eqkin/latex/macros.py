@@ -45,17 +45,21 @@ _PLAIN_NEWCOMMAND = re.compile(
     r"\{((?:[^{}\\]++|\\.|\{(?:[^{}\\]++|\\.|\{(?:[^{}\\]++|\\.)*+\})*+\})*+)\}",
     re.DOTALL,
 )
-_PAIRED_DELIMITERS = {  # how many groups follow the name
+# How many groups follow the name.
+_PAIRED_DELIMITERS = {
     "DeclarePairedDelimiter": 2,
     "DeclarePairedDelimiterX": 3,
     "DeclarePairedDelimiterXPP": 5,
 }
 _XPARSE_ARGUMENTS = {"m": "m", "r": "m", "R": "m", "s": "s", "t": "s", "o": "o", "g": "g"}
-_MAX_UNPACKED = 64  # tables of papers that stay in memory: equations of a paper are read one after the other
+# Tables of so many papers stay in memory: equations of a paper are read one after the other.
+_MAX_UNPACKED = 64
 _LAST_RESORTS = frozenset({"conventions", "peeters_macros"})  # preludes that are not packages
 
-_MAX_EXPANDED = 20_000  # characters of a short text with its macros expanded
-_MAX_NAME = 50  # characters of a command
+# A short text may not grow beyond this.
+_MAX_EXPANDED = 20_000
+# No command is longer.
+_MAX_NAME = 50
 _MACRO_ROUNDS = 5
 _CONTROL_WORD_END = re.compile(r"\\[A-Za-z@]+\Z")
 _CONTROL_WORD = re.compile(r"\\[A-Za-z@]+\*?")
@@ -158,7 +162,8 @@ def _read_newcommand(scanner: Scanner, at: int, match: re.Match[str]) -> _ReadRe
         return None
     args, at = _read_bracketed_arguments(scanner, named[1], extended=match[1].endswith("x"))
     group = scanner.read_group(at)
-    if group is None:  # \newcommand\x y: a single token
+    # The body may be a single command: \newcommand\x\y.
+    if group is None:
         token = _NAME.match(scanner.text, scanner.skip_space(at))
         group = (token[0], token.end()) if token else None
     return (Macro(named[0], args, group[0], weak=weak), group[1]) if group else None

@@ -23,9 +23,12 @@ from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 _MAX_WORDS = 6
 _MAX_CHARACTERS = 60
 _MAX_THEOREM_EQUATIONS = 2
-_MAX_DISTANCE = 60  # characters between an equation and the words that name it
-_MAX_AFTER = 300  # characters after an equation, and before it those that may hint at a name
-_REACH = 700  # characters of LaTeX around an equation that are read
+# The words that name an equation are not further from it.
+_MAX_DISTANCE = 60
+# Hints at a name are searched for within so many characters.
+_MAX_AFTER = 300
+# So much LaTeX is read on each side of an equation.
+_REACH = 700
 _NOUNS = (
     "theorem|law|rule|formula|formulae|formulas|equations?|identity|identities|inequality|lemma|principle|relations?"
     "|approximation|criterion|distribution|transform|transformation|expansion|decomposition|hamiltonian|lagrangian"
@@ -161,8 +164,10 @@ def _find_theorem_titles(latex: str) -> dict[int, str]:
             continue
         end = latex.find(f"\\end{{{match['kind']}", match.end())
         if end < 0 or not 1 <= latex.count(EQUATION_MARK, match.end(), end) <= _MAX_THEOREM_EQUATIONS:
-            continue  # of several equations, none is the theorem
-        mark = latex.rfind(EQUATION_MARK, match.end(), end)  # the last one is what it says
+            # Of several equations, none is the theorem.
+            continue
+        # The last equation is what the theorem says.
+        mark = latex.rfind(EQUATION_MARK, match.end(), end)
         name = clean_name(to_plain_text(match["title"]))
         if " " in name and not _CITATION.search(match["title"]):
             titles[latex.count(EQUATION_MARK, 0, mark)] = name

@@ -47,7 +47,8 @@ _EVENT = re.compile(
 )
 # inline math only matters where two of its signs, or an environment in it, could be taken for a display
 _EVENT_WITHOUT_DOLLARS = re.compile(_EVENT.pattern.removesuffix(r"|\$\$?"))
-MIN_SYMBOLS = 3  # different letters of an inline formula that is worth an entry
+# An inline formula that is worth an entry has so many different letters.
+MIN_SYMBOLS = 3
 _STATEMENT = re.compile(r"[=<>≤≥≈≡∼]|\\(?:leq?|geq?|[lg]eqslant|neq?|approx|equiv|sim|simeq|propto|cong)(?![A-Za-z])")
 _SENTENCE = re.compile(r"(?:(?<![\\A-Za-z])[A-Za-z]{3,}[,.]?\s+){3}")
 _NOT_SYMBOLS = re.compile(
@@ -317,7 +318,8 @@ def _read_display(environment: str, inner: str, counter: EquationCounter) -> lis
     places = [max(mark.at - offset, 0) for mark in marks]
     end = len(inner) + 1
     rows, begins = split_rows(environment, body)
-    printed: dict[int, str] = {}  # by where a line begins
+    # Numbers of lines, by where they begin.
+    printed: dict[int, str] = {}
     for begin, following in pairwise([*begins, end]):
         here = [mark for at, mark in zip(places, marks, strict=True) if begin <= at < following]
         printed[begin] = counter.number_line(environment, here) or (number if following == end else "")
@@ -350,7 +352,8 @@ def _add_inline_formulas(document: Document) -> None:
 
 def is_worth_indexing(formula: str) -> bool:
     """Return whether an inline formula is worth an entry: an equality or inequality of several symbols."""
-    if _STATEMENT.search(formula) is None or _SENTENCE.search(formula):  # between two signs for money
+    # A sentence in it stands between two signs for money.
+    if _STATEMENT.search(formula) is None or _SENTENCE.search(formula):
         return False
     return len(set(_SYMBOL.findall(_NOT_SYMBOLS.sub(" ", formula)))) >= MIN_SYMBOLS
 
@@ -372,7 +375,8 @@ def _iter_events(body: str) -> Iterator[tuple[int, int, str, str]]:
             before = start
             while before > 0 and body[before - 1] == "\\":
                 before -= 1
-            if (start - before) % 2:  # `\$`, `\\[2pt]`
+            # An odd number of backslashes escapes the sign: `\$`, `\\[2pt]`.
+            if (start - before) % 2:
                 at = start + 1
                 continue
             if sign in ("$", "\\("):

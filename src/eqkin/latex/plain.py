@@ -38,9 +38,12 @@ from eqkin.latex.signs import (
     simplify_characters,
 )
 
-MAX_CHARACTERS = 4_000  # longer formulas are not translated
-_MAX_BRACKETED = 60  # tokens between two signs that may be a pair of brackets, such as `|` and `|`
-_MAX_COMMAND = 50  # characters of the name of a command
+# Longer formulas are not translated.
+MAX_CHARACTERS = 4_000
+# Two signs are a pair of brackets, such as `|` and `|`, only within so many tokens.
+_MAX_BRACKETED = 60
+# The name of a command is not longer.
+_MAX_COMMAND = 50
 _PREFIXES = (r"\partial", r"\Delta", r"\nabla", "partial", "Delta", "nabla")  # a space after them means nothing
 _RELATIONS = ("=", "<=", ">=", "!=", ":=", r"\le", r"\ge")
 _OPENING = {"(": ")", "[": "]", "{": "}"}
@@ -124,7 +127,8 @@ def translate_plain(text: str, is_word: Callable[[str], bool] = lambda word: Fal
     parser = _Parser(simplify_characters(plain.replace(END, " ")), is_word)
     try:
         latex = parser.parse_all()
-    except RecursionError:  # too many brackets, roots or exponents in each other
+    # Too many brackets, roots or exponents are in each other.
+    except RecursionError:
         return Translation(text)
     return Translation(re.sub(r"  +", " ", latex).strip(), parser.repairs)
 
@@ -361,7 +365,8 @@ class _Parser:
                 sign = "_" if token.text == "_" else "^"
                 factor.latex = f"{factor.latex.rstrip() or '{}'}{sign}{{{script}}}"
         elif token.kind == "number" and factor.kind == "letter" and not token.spaced and factor.latex[-1:] != "}":
-            self.at += 1  # x1, and mc2 for mc^2
+            # An index, `x1`; but `mc2` is a power.
+            self.at += 1
             is_power = factor.latex == "c" and self.at > 2 and self.tokens[self.at - 3].text == "m"
             factor.latex = f"{factor.latex.rstrip()}{'^' if is_power else '_'}{{{token.text}}}"
         elif token.text == "'" or (token.text == "!" and not token.spaced):
@@ -403,7 +408,8 @@ class _Parser:
             self._read_argument(atom)
         script = atom.latex if atom.inner is None else atom.inner
         while not is_big and self.peek().text in (("^", "_", "**", "!") if sign == "^" else ("_",)):
-            inner = self.next().text  # e^-x^2, x^a_i
+            # Scripts of scripts: `e^-x^2`, `x^a_i`.
+            inner = self.next().text
             if inner == "!":
                 script += "!"
             elif (sign == "^" and inner != "_") or atom.kind == "letter":
@@ -439,7 +445,8 @@ class _Parser:
         if name == first and len(name) > 1 and (name in KNOWN_COMMANDS or name in ALIASES):
             self.at -= 1
             return self._read_atom().latex.strip()
-        if _GREEK_NAMES.fullmatch(name):  # g_munu
+        # Several indices: `g_munu`.
+        if _GREEK_NAMES.fullmatch(name):
             return "".join(rf"\{greek} " for greek in re.findall(_GREEK, name)).strip()
         if name.isalpha() and len(name) > 2 and self.is_word(name):
             return rf"\text{{{name}}}"
@@ -508,7 +515,8 @@ class _Parser:
         content = self._read_atom()
         following = self.peek()
         if content.kind == "number" and not following.spaced and following.kind == "word" and name != "√":
-            content = _Factor(content.latex + self._read_atom().latex)  # sqrt 2x
+            # The root of a product: `sqrt 2x`.
+            content = _Factor(content.latex + self._read_atom().latex)
         elif following.text in ("_", "^") and name in ("sqrt", "√") and self.at == start + 1:
             self.at = start
             content = self._read_factor()
@@ -536,7 +544,8 @@ class _Parser:
         above = self._read_atom().bare
         if self.peek().text in ("(", "{"):
             below = self._read_atom().bare
-        else:  # frac(a, b)
+        else:
+            # Both are in one bracket: `frac(a, b)`.
             above, _, below = above.partition(",")
         return _Factor(rf"\{command}{{{above.strip()}}}{{{below.strip()}}}", "bracket")
 

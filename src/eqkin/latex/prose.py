@@ -14,7 +14,8 @@ _DOLLAR_BODY = r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++"
 _IN_PARENTHESES = re.compile(r"\\\((?:[^\\]++|\\(?![()\[\]]).)++\\\)", re.DOTALL)
 INLINE_FORMULA = re.compile(rf"{_DOLLAR_BODY}\$|{_IN_PARENTHESES.pattern}", re.DOTALL)
 _PERHAPS_OPEN = re.compile(rf"{_DOLLAR_BODY}(?:\$|(?P<open>))|{_IN_PARENTHESES.pattern}", re.DOTALL)
-_CONTEXT_CHARS = 400  # before and after an equation
+# Context of an equation, on each side.
+_CONTEXT_CHARS = 400
 
 _DROP_WITH_ARGUMENT = re.compile(
     r"\\(?:label|ref|eqref|cref|Cref|autoref|pageref|nameref|cite[a-zA-Z]*\*?|nocite|bibliography|bibliographystyle"

@@ -19,7 +19,8 @@ from eqkin.latex.prose import to_plain_text
 from eqkin.limits import LIMITS
 
 _MAX_ROWS = 200
-_MAX_CELL = 2_000  # characters in which a relation must follow an alignment mark
+# A relation must follow an alignment mark within so many characters.
+_MAX_CELL = 2_000
 _RELATION_NAMES = (
     "leqslant|geqslant|leqq|geqq|leq|geq|le|ge|neq|ne|equiv|approx|simeq|sim|cong|propto|coloneqq|eqqcolon|triangleq"
     "|subseteq|subset|supseteq|supset|in|notin|ni|to|rightarrow|longrightarrow|Rightarrow|Longrightarrow|implies|iff"
@@ -150,7 +151,8 @@ class _Cell:
     def add_mark(self, body: str, start: int, end: int) -> None:
         self.n_marks += 1
         self.last_mark = end
-        if self.last_relation and not body[self.last_relation[1] : start].strip():  # `a =& b`
+        # The relation may stand before the mark: `a =& b`.
+        if self.last_relation and not body[self.last_relation[1] : start].strip():
             self.marked.append(self.last_relation)
 
     def make_lines(self, body: str, stop: int, is_first: bool) -> list[_Line]:
@@ -307,9 +309,11 @@ _CJK = "\u3000-\u303f\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uff00-\uffef"
 _FINAL_PROSE = re.compile(rf"(?<=[^\s{_CJK}])\s*[{_CJK}][{_CJK}A-Za-z0-9\s,.:;()]*\Z")
 _NEEDS_REST = re.compile(rf"{UNFINISHED.pattern}|\\(?:left|right|middle)?\Z|\.\Z")
 _MAX_ENDINGS = 8
-_MAX_NUMBER = 50  # characters of a number
+# A longer number of an equation is cut.
+_MAX_NUMBER = 50
 _TAIL_CHARS = 300
-_MIN_PROSE = 3  # characters of Chinese, Japanese or Korean that are a sentence rather than a symbol
+# So many characters of Chinese, Japanese or Korean are a sentence rather than a symbol.
+_MIN_PROSE = 3
 
 
 @dataclass(frozen=True)

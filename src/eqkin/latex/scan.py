@@ -27,8 +27,10 @@ _CONDITIONAL = re.compile(
 _FI = re.compile(r"\\fi(?![A-Za-z])")
 _SPACE = re.compile(r"\s*")
 _ARGUMENT = re.compile(r"\\[A-Za-z@]+|\\?.", re.DOTALL)
-_NEAR_CHARS = 5_000  # almost every group is shorter
-_MAX_VERB = 1_000  # characters of \verb
+# Almost every group is shorter.
+_NEAR_CHARS = 5_000
+# The marks of \verb are not further apart.
+_MAX_VERB = 1_000
 
 
 class Scanner:
@@ -100,7 +102,8 @@ def _find_all_ends(text: str) -> array[int]:
     """Return for every `{` and `[` of a text the index after its end, -1 for everything else."""
     ends = array("i", [-1]) * len(text)
     braces = array("i")
-    brackets: list[tuple[int, int]] = []  # (depth of braces, index) of open ones
+    # Open brackets: the depth of braces, and the index.
+    brackets: list[tuple[int, int]] = []
     for match in _PAIR.finditer(text):
         token = match[0]
         at = match.start()
@@ -124,13 +127,15 @@ def strip_comments(text: str) -> str:
     if not ("\\verb" in text or "\\iffalse" in text or "\\begin" in text and _HIDDEN_ENVIRONMENT.search(text)):
         return _COMMENT.sub("", text) if "%" in text else text
     pieces: list[str] = []
-    missing: set[str] = set()  # endings that the rest of the text lacks
+    # Endings that the rest of the text lacks are not searched for again.
+    missing: set[str] = set()
     at = 0
     while match := _HIDDEN.search(text, at):
         pieces.append(text[at : match.start()])
         at = match.end()
         kind = match.lastgroup
-        if kind is None:  # a comment
+        # A comment goes as a whole.
+        if kind is None:
             continue
         kept = ""
         end = -1
@@ -167,5 +172,6 @@ def _read_conditional(text: str, at: int, missing: set[str]) -> tuple[str, int]:
         else:
             depth += 1
     missing.add("\\fi")
-    first = _FI.search(text, at)  # miscounted: some name only looks like a conditional
+    # Some name only looks like a conditional, so the count was wrong.
+    first = _FI.search(text, at)
     return " ", first.end() if first else -1

@@ -12,10 +12,13 @@ from eqkin.latex.macros import Macro, expand_macros, find_definitions
 from eqkin.latex.prose import to_plain_text
 from eqkin.latex.scan import Scanner
 
-MAX_TITLE = 500  # characters of text
-_MAX_HEADING = 5_000  # characters of LaTeX
+# Characters of text.
+MAX_TITLE = 500
+# Characters of LaTeX.
+_MAX_HEADING = 5_000
 _MAX_AUTHORS = 100
-_MAX_AUTHOR = 100  # characters of one
+# Characters of one name.
+_MAX_AUTHOR = 100
 _COMMAND = re.compile(r"\\(title|author|date|acmDOI|copyrightyear|pubyear)\s*+(?=[\[{])")
 _PDF_TITLE = re.compile(r"pdftitle\s*=\s*\{([^{}]{1,300})\}")
 _YEAR = re.compile(r"(?<!\d)(?:1[5-9]|20)\d\d(?!\d)")
@@ -67,9 +70,12 @@ _LANGUAGES = {
     for name in names.split()
 }  # fmt: skip
 
-_MIN_WORDS = 5  # frequent words of one language that must occur
-_MIN_LETTERS = 10  # of a script
-_SAMPLE_CHARS = 6_000  # of each of three places
+# So many frequent words of a language must occur.
+_MIN_WORDS = 5
+# So many letters of a script must occur.
+_MIN_LETTERS = 10
+# A sample is taken at each of three places.
+_SAMPLE_CHARS = 6_000
 _NOT_PROSE = re.compile(r"\$[^$]{0,2000}\$|\\\(.{0,2000}?\\\)|\\[A-Za-z]+\*?|[{}\[\]&~_^0-9]", re.DOTALL)
 _WORD = re.compile(r"[^\W\d_]+")
 _SCRIPTS = {
@@ -150,7 +156,8 @@ def read_title_page(text: str, macros: dict[str, Macro]) -> TitlePage:
         page.title = clean_title(declared[1], macros)
     page.authors = clean_authors(page.authors)
     options = _LANGUAGE_OPTION.search(text)
-    if options:  # the last language of babel is the main one
+    # The last language of babel is the main one.
+    if options:
         names = (options[1] or options[2]).replace("main=", "").split(",")
         page.lang = next((code for name in reversed(names) if (code := _LANGUAGES.get(name.strip()))), "")
     return page

@@ -30,12 +30,14 @@ _DELIMITER_PAIRS = (("$$", "$$"), ("$", "$"), ("\\[", "\\]"), ("\\(", "\\)"))
 _ENVIRONMENT = re.compile(r"\\begin\s*\{([A-Za-z]+\*?)\}(.*)\\end\s*\{\1\}", re.DOTALL)
 _NOISE = re.compile(r"\\label\s*\{[^{}]*\}|\\(?:nonumber|notag)(?![A-Za-z])")
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
-_MAX_SHORT_NAME = 3  # letters of an undefined name that were letters after a space
+# An undefined name of so few letters was letters after a space.
+_MAX_SHORT_NAME = 3
 _DIFFERENTIALS = re.compile(r"(?:d[A-Za-z])+")
 _TEXT_ACCENTS = frozenset({r"\=", r"\."})  # commands of text, not of formulas
 _DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"))  # of a formula in text, if both occur
 _LETTERS = re.compile(r"[A-Za-z]*")
-_MIN_ROW_COMMAND = 3  # letters of a command that a row is unlikely to begin with
+# A row is unlikely to begin with the letters of a command that is as long.
+_MIN_ROW_COMMAND = 3
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ _ZIP_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError, KeyError),
 )
 
-ZipMember = tuple[str, int, str, Callable[[], bytes]]  # name, size, why it is refused, read
+# Name, size, why it is refused, and a function that reads it.
+ZipMember = tuple[str, int, str, Callable[[], bytes]]
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ def _build_entry(info: tarfile.TarInfo, long_name: str, pax: dict[str, str]) -> 
     if info.issparse() or any(key.startswith("GNU.sparse.") for key in pax):
         refused = "sparse file"
     if info.type in tarfile.SUPPORTED_TYPES and not info.isreg():
-        size = 0  # links, folders and devices have no data after their header
+        # Links, folders and devices have no data after their header.
+        size = 0
     name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "")
     return TarEntry(name, size, is_dir=info.isdir(), refused=refused)
 

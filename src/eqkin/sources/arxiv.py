@@ -42,11 +42,16 @@ _MAX_FEED_BYTES = 5_000_000
 _ATOM = "{http://www.w3.org/2005/Atom}"
 _ARXIV = "{http://arxiv.org/schemas/atom}"
 _CHUNK_BYTES = 1 << 16
-_MAX_WAIT_SECONDS = 120.0  # the longest single wait; a server that asks for more is given up
-_TIMEOUT_SECONDS = 60.0  # of one connection or read
-_BATCH_IDS = 100  # papers whose metadata is asked for at once
-_MIN_TITLE_WORDS = 3  # of a title to search for
-_MIN_TITLE_LIKENESS = 0.9  # of titles of the same paper
+# A server that asks for a longer wait is given up.
+_MAX_WAIT_SECONDS = 120.0
+# Time that one connection or one read may take.
+_TIMEOUT_SECONDS = 60.0
+# Metadata of so many papers is asked for at once.
+_BATCH_IDS = 100
+# A shorter title says too little to be searched for.
+_MIN_TITLE_WORDS = 3
+# Titles that are as alike as this belong to the same paper.
+_MIN_TITLE_LIKENESS = 0.9
 _RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -180,7 +185,8 @@ class ArxivClient:
 
     def _open(self, address: str) -> http.client.HTTPResponse:
         opener = urllib.request.OpenerDirector()
-        for handler in (  # no file: or ftp: addresses
+        # These do not open addresses such as `file:` and `ftp:`.
+        for handler in (
             urllib.request.ProxyHandler(),
             urllib.request.HTTPHandler(),
             urllib.request.HTTPSHandler(),
@@ -265,7 +271,8 @@ def load_arxiv_paper(arxiv_id: ArxivId, client: ArxivClient) -> Paper:
         with open_regular(path) as file:
             paper = read_eprint(file, arxiv_id.key, origin)
     except BadInput:
-        path.unlink(missing_ok=True)  # perhaps damaged on its way: the next try downloads it again
+        # It may have been damaged on its way: the next try downloads it again.
+        path.unlink(missing_ok=True)
         raise
     try:
         return apply_metadata(paper, client.fetch_metadata(arxiv_id))

@@ -41,9 +41,12 @@ _NON_TEXT_SUFFIXES = frozenset(
     ).split()
 )
 _NESTED_SUFFIXES = frozenset((".tar", ".tgz", ".gz", ".zip", ".bz2", ".xz", ".z", ".7z", ".rar"))
-_BULK_SAMPLE_MEMBERS = 20  # looked at to distinguish a bulk tar from one paper's tar
-_MAX_BULK_RATIO = 4  # a gzipped bulk tar may unpack to this many times its size: its members are compressed already
-_MAX_GZIP_LAYERS = 3  # around one paper
+# The first members tell a bulk tar from one paper's tar.
+_BULK_SAMPLE_MEMBERS = 20
+# A gzipped bulk tar may unpack to this many times its size: its members are compressed already.
+_MAX_BULK_RATIO = 4
+# One paper may be compressed so many times over.
+_MAX_GZIP_LAYERS = 3
 _MAX_NOTES = 100
 
 
@@ -171,7 +174,8 @@ def is_bulk_tar(path: Path) -> bool:
             return False
         n_seen = n_eprints = 0
         reader = TarReader(stream)
-        with suppress(BadInput, LimitReached):  # the members before the damage decide
+        # Where it is damaged, the members before that decide.
+        with suppress(BadInput, LimitReached):
             for entry in reader:
                 if entry.is_dir or entry.refused:
                     continue

@@ -23,14 +23,18 @@ import zstandard
 from eqkin.errors import BadInput, LimitReached, StorageFailed
 from eqkin.storage.files import lock_descriptor
 
-SkipCallback = Callable[[str, str], None]  # called with what was left out and why
+# Called with what was left out, and why.
+SkipCallback = Callable[[str, str], None]
 
-HEAD_BYTES = 1024  # enough to recognise any kind of archive
+# Enough to recognise any kind of archive.
+HEAD_BYTES = 1024
 _TAR_BLOCK_BYTES = 512
 _CHUNK_BYTES = 1 << 16
 _LINE_CHUNK_BYTES = 1 << 18
-_MAX_OVERLONG_FACTOR = 20  # an overlong line is skipped up to this many times the limit
-_MAX_RATIO = 1_000  # between the lines of a compressed file and its size; text compresses far less
+# A line may be so many times too long to be skipped; a longer one ends the file.
+_MAX_OVERLONG_FACTOR = 20
+# A compressed file may unpack to so many times its size; text compresses far less.
+_MAX_RATIO = 1_000
 _DECOMPRESSION_ERRORS = (EOFError, OSError, zlib.error, zstandard.ZstdError)
 _MAGIC = {
     b"\x1f\x8b": "gzip",

@@ -64,7 +64,8 @@ _META_NAMES = {
     "dc.identifier": "doi",
     "citation_arxiv_id": "arxiv",
 }
-_MAX_UNCLOSED = 200  # elements that one end tag may close
+# One end tag closes at most so many elements.
+_MAX_UNCLOSED = 200
 _FIRST_TAG = re.compile(r"<[a-zA-Z]")
 _XML_NAME = re.compile(r"[a-zA-Z_][\w.-]*\Z", re.ASCII)
 _ANNOTATIONS = ("annotation", "annotation-xml")
@@ -93,7 +94,8 @@ def read_html(raw: bytes, key: str, origin: str) -> Paper:
 def _decode_page(raw: bytes) -> str:
     declared = _CHARSET.search(raw[:4096])
     if declared:
-        with suppress(LookupError, ValueError):  # unknown, or not that of this page
+        # The declared encoding may be unknown, or not that of this page.
+        with suppress(LookupError, ValueError):
             codec = codecs.lookup(declared.group(1).decode("ascii")).name
             if codec in _ALLOWED_CODECS:
                 return clean_text(raw.decode(codec))
@@ -372,7 +374,8 @@ def resolve_references(text: str) -> str:
     """Replace character references (`&lt;`, `&#60;`) by their characters."""
     try:
         return html.unescape(text)
-    except ValueError:  # a number of thousands of digits
+    # Python refuses numbers of thousands of digits.
+    except ValueError:
         return text
 
 

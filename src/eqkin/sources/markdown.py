@@ -16,9 +16,12 @@ from eqkin.latex.titles import find_doi, find_year
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import decode_text, escape_percent, format_display_math, format_heading
 
-_MAX_INLINE_CHARS = 3_000  # between the dollar signs of inline math; further apart they are money
-_MAX_CLOSING_TRIES = 4  # dollar signs that may close inline math
-_MAX_QUOTE_PREFIX = 200  # characters at the start of a line that may be marks of a quotation
+# Dollar signs that are further apart are money, not math.
+_MAX_INLINE_CHARS = 3_000
+# After so many dollar signs that cannot close inline math, it is none.
+_MAX_CLOSING_TRIES = 4
+# At the start of a line, so many characters may be marks of a quotation.
+_MAX_QUOTE_PREFIX = 200
 _TOKEN = re.compile(
     r"""
       (?P<comment><!--)

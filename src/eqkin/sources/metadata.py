@@ -29,7 +29,8 @@ from eqkin.sources.paper import Paper, hash_parts
 from eqkin.sources.text import clean_text
 from eqkin.storage.files import write_atomically
 
-_TABLE_FORMAT = 1  # of the look-up table
+# Version of the look-up table.
+_TABLE_FORMAT = 1
 _STORED_FIELDS = tuple("id title authors_parsed authors categories abstract versions update_date license".split())
 
 

@@ -9,7 +9,8 @@ from eqkin.sources.paper import Paper
 from eqkin.sources.text import decode_text
 
 PANDOC_FORMATS = {"docx": (".docx",), "org": (".org",), "typst": (".typ",)}
-_PANDOC_SECONDS = 60.0  # for one document
+# Time that one document may take.
+_PANDOC_SECONDS = 60.0
 _PANDOC_HEAP = "1g"
 
 

@@ -27,9 +27,11 @@ STYLE_SUFFIXES = (".sty", ".cls", ".def", ".clo", ".rtx")
 TEX_SUFFIXES = (".tex", ".ltx", ".latex")
 _USUAL_MAIN_NAMES = ("main", "paper", "ms", "article", "manuscript", "root", "thesis", "draft")
 _NOT_MAIN = (*STYLE_SUFFIXES, ".bbl", ".bib", ".bst", ".txt", ".md", ".cfg", ".xxx", ".json", ".yaml", ".yml", ".html")
-_MAX_RANKED_BYTES = 5_000_000  # of a file whose includes are counted to rank it
+# The includes of a larger file are not counted to rank it.
+_MAX_RANKED_BYTES = 5_000_000
 _MAX_README_BYTES = 1_000_000
-_MAX_VERB_CHARS = 2_000  # between the marks of \verb
+# The marks of \verb are not further apart.
+_MAX_VERB_CHARS = 2_000
 _MAX_NOTES = 100
 
 _DOCUMENT_CLASS = re.compile(
@@ -205,7 +207,8 @@ def iter_includes(text: str) -> Iterator[Include | int]:
         position = match.end()
         if name := match["verbatim"]:
             end = rf"\end{{{name}}}"
-            if closed.get(name, True):  # a missing end is searched for only once
+            # A missing end is searched for only once.
+            if closed.get(name, True):
                 found = text.find(end, position)
                 closed[name] = found >= 0
                 position = found + len(end) if found >= 0 else position
@@ -278,7 +281,8 @@ class IncludeExpander:
         return "".join(self._pieces)
 
     def _append(self, piece: str) -> None:
-        self._size += sys.getsizeof(piece)  # one character outside of Latin-1 doubles or quadruples it
+        # One character outside of Latin-1 doubles or quadruples the memory of a text.
+        self._size += sys.getsizeof(piece)
         if self._size > LIMITS.file_bytes * 11 // 10:
             raise LimitReached(f"with its includes the paper takes more than {LIMITS.file_bytes:,} bytes")
         self._pieces.append(piece)

@@ -42,7 +42,8 @@ from eqkin.sources.references import ZOTERO_DATABASE, iter_reference_items, make
 from eqkin.sources.rest import read_rest
 from eqkin.sources.text import decode_text, refuse_binary
 
-DocumentReader = Callable[[bytes, str, str], Paper]  # raw content, key, origin
+# Takes the raw content, the key and the origin.
+DocumentReader = Callable[[bytes, str, str], Paper]
 
 DOCUMENT_READERS: dict[str, DocumentReader] = {
     "md": read_markdown,
@@ -52,7 +53,8 @@ DOCUMENT_READERS: dict[str, DocumentReader] = {
     "python": read_module,
     **{name: partial(read_with_pandoc, format_name=name) for name in PANDOC_FORMATS},
 }
-_FORMATS = {  # by suffix; the longest that fits counts
+# Suffixes of each format; the longest that fits counts.
+_FORMATS = {
     "tex": (".tex", ".ltx", ".latex"),
     "md": (".md", ".markdown", ".qmd", ".rmd"),
     "ipynb": (".ipynb",),
@@ -72,7 +74,8 @@ _READABLE = (
     "zotero: (whose sources --fetch gets from arXiv); arxiv:ID; python:PACKAGE; atlas: (bundled with eqkin)"
 )
 _UNREADABLE_KINDS = {"empty": "is empty", "binary": "unknown binary data"}
-_UNREAD_DOCUMENTS = {  # in a folder, that a user may expect to be read
+# Files in a folder that a user may expect to be read.
+_UNREAD_DOCUMENTS = {
     **dict.fromkeys((".djvu", ".ps", ".dvi"), "only drawings of formulas; give the LaTeX source"),
     **dict.fromkeys(
         (".doc", ".odt", ".rtf", ".tm", ".epub", ".pptx", ".nb", ".mw", ".lyx", ".ptx"),
@@ -82,7 +85,8 @@ _UNREAD_DOCUMENTS = {  # in a folder, that a user may expect to be read
 _NOT_A_DOCUMENT = "not a document"
 _IGNORED_FOLDERS = {"node_modules", "__pycache__", "__MACOSX", "venv", "site-packages", "_minted", "build", "dist"}
 _IGNORED_FOLDER_SUFFIXES = (".egg-info", ".dist-info")
-_SNIFFED_BYTES = 4096  # of a file whose suffix says nothing
+# The beginning of a file whose suffix says nothing shows its format.
+_SNIFFED_BYTES = 4096
 
 
 def open_source(
@@ -361,8 +365,10 @@ def _find_included_names(name: str, path: Path, names: Mapping[str, Path]) -> se
     try:
         text = decode_text(read_capped(path, LIMITS.file_bytes))
     except EqkinError:
-        return set()  # its own item will fail with the reason
-    folders = [posixpath.dirname(name)]  # and those above, up to the root
+        # The item of the file itself will fail with the reason.
+        return set()
+    # The folder of the file, and those above up to the root.
+    folders = [posixpath.dirname(name)]
     while folders[-1]:
         folders.append(posixpath.dirname(folders[-1]))
     found: set[str] = set()

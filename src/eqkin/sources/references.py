@@ -41,14 +41,18 @@ from eqkin.sources.paper import Paper, SourceItem, hash_parts
 from eqkin.sources.text import clean_text, decode_text
 
 ZOTERO_DATABASE = Path("Zotero/zotero.sqlite")  # in the home folder, where Zotero puts it
-MAX_REFERENCES = 100_000  # of one file
+# One file has at most so many.
+MAX_REFERENCES = 100_000
 _MAX_FIELDS = 20 * MAX_REFERENCES
-_MAX_VALUE_BYTES = 1_000_000  # one value of Zotero's database
+# A longer value of Zotero's database is refused.
+_MAX_VALUE_BYTES = 1_000_000
 _ZOTERO_SECONDS = 60.0
-_FIRST_PAGE_CHARS = 20_000  # of a PDF, searched for identifiers
+# The beginning of a PDF is searched for identifiers.
+_FIRST_PAGE_CHARS = 20_000
 _BIBTEX_LINKS = ("eprint", "journal", "url", "doi", "note", "howpublished", "number")
 _BIBTEX_FIELDS = frozenset((*_BIBTEX_LINKS, "title", "author", "year", "date"))  # to decode others would take long
-_MAX_BIBTEX_CHARS = 20_000  # of one field
+# A field is cut, because decoding LaTeX takes long.
+_MAX_BIBTEX_CHARS = 20_000
 _RIS_TAG = re.compile(r"[A-Z][A-Z0-9]  -")
 _STAMP = re.compile(r"arXiv:\s*\S{7,30}\s*\[")  # at the margin of the first page; other identifiers there are cited
 _PLACEHOLDER_TITLE = re.compile(
@@ -134,7 +138,8 @@ def read_pdf_reference(path: str) -> Reference:
 
     Raises `BadInput` if it is damaged or encrypted, `LimitReached` if it is too large.
     """
-    import pypdf  # slow, and few sources are PDFs
+    # The import is slow, and few sources are PDFs.
+    import pypdf
 
     name = display_path(path)
     raw = read_capped(path, LIMITS.file_bytes)
@@ -188,7 +193,8 @@ def _read_bibtex(text: str) -> Iterator[Reference]:
 
 
 def _read_ris(text: str) -> Iterator[Reference]:
-    values: list[list[str]] = []  # the lines of each: to join them one by one, as rispy does, takes quadratic time
+    # The lines of each value are joined here: rispy does it one by one, which takes quadratic time.
+    values: list[list[str]] = []
     for line in text.splitlines():
         if _RIS_TAG.match(line) or not values:
             values.append([line])
@@ -238,7 +244,8 @@ def _read_zotero(path: Path) -> Iterator[Reference]:
         try:
             shutil.copyfile(path, copy)
             with closing(sqlite3.connect(f"{copy.as_uri()}?mode=ro", uri=True)) as database:
-                until = time.monotonic() + _ZOTERO_SECONDS  # a table may be a view without end
+                # A table may be a view without end.
+                until = time.monotonic() + _ZOTERO_SECONDS
                 database.set_progress_handler(lambda: time.monotonic() > until, 100_000)
                 database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
                 yield from _select_zotero_items(database)

@@ -115,7 +115,8 @@ class RestConverter:
             block = self._take_block()
             if name == "raw" and match.group(2).strip() == "latex":
                 self._out.append("\n".join(block) + "\n")
-        else:  # a note or a theorem: its content is ordinary text
+        else:
+            # A note or a theorem: its content is ordinary text.
             self._prose.append(match.group(2))
             self._at += 1
             while self._at < len(self._lines) and _OPTION.match(self._lines[self._at]):
