@@ -40,7 +40,7 @@ with Library.open(folder, create=True) as library:
         share = 0.5 if number % 2 else 0.0
         if not number % 2:
             library.remove(str(notes / f"n{number - 1}.md"))
-        update_index(library, encoder, settings=IndexSettings(max_segments=2, max_dead_fraction=share))
+        update_index(library, encoder, settings=IndexSettings(max_small_parts=2, max_dead_fraction=share))
 """
 
 
@@ -51,7 +51,7 @@ class Clients:
         self.failures: list[str] = []
         self.answers = 0
         self._place, self._stop = place, threading.Event()
-        self._threads = [threading.Thread(target=self._ask, args=(seed,)) for seed in range(number)]
+        self._threads = [threading.Thread(target=self._ask, args=(seed,), daemon=True) for seed in range(number)]
         for thread in self._threads:
             thread.start()
 

@@ -39,6 +39,8 @@ _ANALYZER = {
     "filter": ["lowercase", "asciifolding", {"type": "stemmer", "language": "english"}],
 }
 _CALL_SECONDS = 30.0
+# Milvus Lite closes connections that send more pings
+_GRPC_OPTIONS = {"grpc.keepalive_permit_without_calls": 0, "grpc.keepalive_time_ms": 60_000}
 _KEYS_PER_CALL = 1_000  # rows with long texts
 _NO_COLLECTION = 100
 _EXHAUSTED = frozenset({3, 4, 7, 8, 9})  # out of memory, disk or quota
@@ -94,7 +96,9 @@ class MilvusCollection:
             with self._connecting:
                 if self._client is None:
                     token = self._token or os.environ.get("MILVUS_TOKEN", "")
-                    self._client = self._milvus.MilvusClient(uri=self._uri, token=token, timeout=_CALL_SECONDS)
+                    self._client = self._milvus.MilvusClient(
+                        uri=self._uri, token=token, timeout=_CALL_SECONDS, grpc_options=_GRPC_OPTIONS
+                    )
                 client = self._client
             return getattr(client, method)(**named, timeout=_CALL_SECONDS, **arguments)
 
