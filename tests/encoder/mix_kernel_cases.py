@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from eqkin.learning.kernels import launch_neighbour_mix, launch_segment_moments, launch_term_products
 from eqkin.learning.tree_ops import (
@@ -13,7 +11,7 @@ from eqkin.learning.tree_ops import (
     compute_tree_moments,
     mix_neighbours,
 )
-from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random
+from tests.encoder.batches import batch_trees, padded, random
 from tests.encoder.kernel_cases import DEVICE, FORESTS, INTERPRETED, PRECISION
 
 
@@ -60,17 +58,6 @@ def test_products_agree(forest, width, dtype):
     assert torch.equal(result, kernel_products(trees, back, x))
 
 
-@settings(max_examples=2 if INTERPRETED else 100, deadline=None)
-@given(SOME_FORESTS, st.integers(1, 9), st.integers(0, 9))
-def test_mixes_and_products_over_any_trees_agree(forest, width, padding):
-    trees, x, back, terms = case(forest, width, torch.float32, padding)
-    for backwards in (False, True):
-        expected = _mix_on_cpu(x.double(), terms.double(), trees.parent, trees.n_children, backwards=backwards)
-        assert torch.allclose(kernel_mix(trees, x, terms, backwards=backwards).double(), expected, atol=1e-5)
-    expected = _compute_term_gradients(back.double(), x.double(), terms.double(), trees.parent, trees.n_children)
-    assert torch.allclose(kernel_products(trees, back, x).double(), expected, rtol=1e-5, atol=1e-4)
-
-
 @pytest.mark.parametrize("forest", FORESTS, ids=["one", "few", "star"])
 @pytest.mark.parametrize("width", [24, 130])
 @pytest.mark.parametrize("dtype", PRECISION, ids=str)
@@ -81,14 +68,6 @@ def test_moments_agree(forest, width, dtype):
     for result, expected in zip(results, compute_tree_moments(x.double(), trees), strict=True):
         assert result.dtype == torch.float32
         assert torch.allclose(result.cpu().double(), expected, atol=1e-5)
-
-
-def test_nothing_gives_nothing():
-    none = torch.zeros(0, dtype=torch.int32, device=DEVICE)
-    x, terms = torch.zeros(0, 4, device=DEVICE), torch.ones(5, 4, device=DEVICE)
-    assert launch_neighbour_mix(x, terms, none, none, none, backwards=False).shape == (0, 4)
-    assert not launch_term_products(x, x, none, none).any()
-    assert launch_segment_moments(x, torch.zeros(1, dtype=torch.int32, device=DEVICE))[0].shape == (0, 4)
 
 
 @pytest.mark.skipif(INTERPRETED, reason="tensors of a CPU do not go to the kernels by themselves")

@@ -14,7 +14,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 TESTS = Path(__file__).parents[1]
-CASES = ["encoder/kernel_cases.py", "encoder/mix_kernel_cases.py", "training/kernel_cases.py"]
+CASES = ["encoder/kernel_cases.py", "encoder/mix_kernel_cases.py", "learning/kernel_cases.py"]
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="the GPU kernels need Triton, which is not there")

@@ -1,6 +1,5 @@
 import json
 import pickle
-import zipfile
 
 import numpy as np
 import pytest
@@ -8,9 +7,9 @@ from safetensors import numpy as safetensors
 
 from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.model import Model
-from eqkin.errors import CorruptData, StorageFailed
+from eqkin.errors import CorruptData
 from eqkin.formulas import Vocabulary
-from tests.encoder.models import SMALL, SMALL_MIX, VOCABULARY, random_model
+from tests.encoder.models import SMALL_MIX, VOCABULARY, random_model
 
 MODEL, MIX = random_model(), random_model(SMALL_MIX)
 
@@ -48,53 +47,6 @@ def test_model_survives_save_and_load(tmp_path):
     assert all((loaded.weights[name] == model.weights[name]).all() for name in model.weights)
     assert all(loaded.weights[name].shape == model.weights[name].shape for name in model.weights)
     assert loaded.digest == model.digest == MODEL.digest
-
-
-def test_mix_model_survives_save_and_load(tmp_path):
-    MIX.save(tmp_path)
-    loaded = Model.load(tmp_path)
-    assert json.loads((tmp_path / "model.json").read_text())["architecture"]["kind"] == "mix"
-    assert loaded.architecture == SMALL_MIX
-    assert loaded.digest == MIX.digest != MODEL.digest
-    assert all((loaded.weights[name] == MIX.weights[name]).all() for name in MIX.weights)
-
-
-def test_sum_architecture_json_is_unchanged(folder):
-    description = json.loads((folder / "model.json").read_text())["architecture"]
-    assert description == {"width": 24, "layers": 3, "normalised": [0, 2], "dimensions": 8}
-    assert Architecture.from_dict(description) == SMALL
-    assert Architecture.from_dict(SMALL_MIX.to_dict()) == SMALL_MIX
-    assert Architecture(24, 2, (0, 1), 8, "mix") == SMALL_MIX  # where it means nothing
-    with pytest.raises(ValueError, match="not the shape"):
-        Architecture.from_dict(description | {"kind": "blend"})
-
-
-@pytest.mark.parametrize(
-    ("name", "array", "message"),
-    [
-        (
-            "layers.0.mix",
-            np.zeros((4, 24), np.float32),
-            r"layers.0.mix is float32 \(4, 24\), expected .* \(5, 24\)",
-        ),
-        ("layers.1.mix", np.full((5, 24), np.nan, np.float32), "layers.1.mix contains a number that is not finite"),
-        ("output.weight", np.zeros((8, 24), np.float32), r"output.weight is float32 \(8, 24\), expected"),
-        ("layers.1.norm.variance", np.full(24, -1, np.float32), "layers.1.norm.variance contains a negative variance"),
-        ("layers.0.mix", None, "the weights lack layers.0.mix"),
-    ],
-)
-def test_load_names_wrong_weights_of_a_mix(tmp_path, name, array, message):
-    MIX.save(tmp_path)
-    kept = {other: weights for other, weights in MIX.weights.items() if other != name}
-    replace_weights(tmp_path, kept if array is None else kept | {name: array})
-    with pytest.raises(CorruptData, match=message):
-        Model.load(tmp_path)
-
-
-def test_load_rejects_weights_of_the_other_kind(folder):
-    describe(folder, architecture=SMALL_MIX.to_dict())
-    with pytest.raises(CorruptData, match=r"the weights lack layers.0.mix, layers.1.mix, layers.1.norm.bias"):
-        Model.load(folder)
 
 
 def test_digest_distinguishes_models():
@@ -173,24 +125,9 @@ def test_load_never_reads_pickles(folder):
             Model.load(folder)
 
 
-def test_load_never_reads_torch_archives(folder):
-    with zipfile.ZipFile(folder / "archive", "w") as archive:
-        archive.writestr("archive/data.pkl", pickle.dumps({}))
-    replace_weights(folder, (folder / "archive").read_bytes())
-    with pytest.raises(CorruptData, match=r"weights.safetensors: not a safetensors file"):
-        Model.load(folder)
-
-
 def test_load_rejects_another_vocabulary(folder):
     Vocabulary(("mi",), (), ("x",)).save(folder / "vocabulary.json")
     with pytest.raises(CorruptData, match=r"the vocabulary is not the one the weights were trained with"):
-        Model.load(folder)
-
-
-def test_load_names_missing_tensors(folder):
-    weights = {name: array for name, array in MODEL.weights.items() if name not in ("first.alpha", "output.bias")}
-    replace_weights(folder, weights)
-    with pytest.raises(CorruptData, match=r"the weights lack first.alpha, output.bias"):
         Model.load(folder)
 
 
@@ -229,9 +166,3 @@ def test_interrupted_save_is_never_loaded(folder, tmp_path, done):
         (folder / name).write_bytes((tmp_path / "other" / name).read_bytes())
     with pytest.raises(CorruptData):
         Model.load(folder)
-
-
-def test_save_names_a_folder_that_cannot_be_created(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StorageFailed, match="cannot be created"):
-        MODEL.save(tmp_path / "file" / "model")

@@ -81,24 +81,3 @@ def test_mix_passes_torch_opcheck(transposed):
     torch.library.opcheck(_tree_moments, (x, trees.tree, trees.offsets))
     torch.library.opcheck(_tree_moments, (x.detach().bfloat16().requires_grad_(), trees.tree, trees.offsets))
     assert mix_neighbours(x, terms, trees).is_contiguous()  # as the kernels' results are, whatever goes in
-
-
-def test_mix_keeps_precision_and_moments_are_at_least_single():
-    trees = batch_trees(build([("a", "", "", [LEAF, LEAF, LEAF])]))
-    exact, rows = random(4, 3), random(5, 3, seed=1)
-    for dtype, wide in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
-        x, terms = exact.to(dtype).requires_grad_(), rows.to(wide).requires_grad_()
-        y = mix_neighbours(x, terms, trees)
-        assert y.dtype == dtype
-        assert torch.allclose(y.double(), mix_neighbours(exact, rows, trees), rtol=0.03, atol=0.03)
-        mean, square = compute_tree_moments(y, trees)
-        assert (mean.dtype, square.dtype) == (wide, wide)
-        (mean.sum() + square.sum()).backward()
-        assert (x.grad.dtype, terms.grad.dtype) == (dtype, wide)
-
-
-def test_mix_accepts_no_trees():
-    trees, terms = batch_trees(build([])), torch.ones(5, 4)
-    assert mix_neighbours(torch.zeros(0, 4), terms, trees).shape == (0, 4)
-    assert [part.shape for part in compute_tree_moments(torch.zeros(0, 4), trees)] == [(0, 4)] * 2
-    assert mix_neighbours(torch.ones(2, 4), terms, padded(trees, 2)).tolist() == [[0.0] * 4] * 2

@@ -14,7 +14,6 @@ from eqkin.formulas import Vocabulary
 from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
 from eqkin.learning.augmentation import Augmentation, _compose, _compute_poisson_cdf
 from eqkin.learning.batches import DeviceForest
-from eqkin.learning.randomness import RandomStream
 from tests.learning.corpora import FORESTS, fits
 
 CPU = torch.device("cpu")
@@ -47,32 +46,6 @@ def test_transposition_count_is_poisson_distributed(mean):
     assert at_most == sorted(at_most)
 
 
-@pytest.mark.parametrize("mean", [0.5, 4.0, 32.0])
-def test_fixed_characters_match_the_expected_fraction(mean):
-    """One transposition changes the probability of a fixed character from p to 1/n + (p - 1/n)(1 - 2/(n-1))."""
-    stays = (draw(mean).new == torch.arange(CHARACTER_SLOTS)).double().mean(1)
-    home = 1 / CHARACTER_SLOTS
-    expected = home + (1 - home) * math.exp(-2 * mean / (CHARACTER_SLOTS - 1))
-    assert abs(float(stays.mean()) - expected) < 6 * float(stays.std()) / EQUATIONS**0.5
-
-
-@pytest.mark.parametrize("mean", [0.2, 1.0])
-def test_few_transpositions_move_the_expected_number_of_characters(mean):
-    moved = (draw(mean).new != torch.arange(CHARACTER_SLOTS)).sum(1)
-    none, one = math.exp(-mean), mean * math.exp(-mean)
-    undone = one * mean / 2 / (CHARACTER_SLOTS * (CHARACTER_SLOTS - 1) / 2)  # the same one twice
-    counts = [int((moved == 0).sum()), int((moved == 2).sum()), int((moved > 2).sum())]
-    assert int((moved == 1).sum()) == 0
-    assert fits(counts, [none + undone, one, 1 - none - one - undone])
-
-
-def test_all_characters_are_equally_likely_to_be_renamed():
-    new = torch.cat([draw(1.0, step=torch.tensor(step)).new for step in range(5)])
-    rows, places = torch.nonzero(new != torch.arange(CHARACTER_SLOTS), as_tuple=True)
-    for met in (places, new[rows, places]):
-        assert fits(np.bincount(met, minlength=CHARACTER_SLOTS), np.full(CHARACTER_SLOTS, 1 / CHARACTER_SLOTS))
-
-
 def test_transpositions_swap_uniformly_drawn_distinct_characters():
     new = torch.cat([draw(1.0, step=torch.tensor(step)).new for step in range(10)])
     single = new[(new != torch.arange(CHARACTER_SLOTS)).sum(1) == 2]
@@ -84,22 +57,6 @@ def test_transpositions_swap_uniformly_drawn_distinct_characters():
     assert fits(np.bincount(apart, minlength=half + 1), chances)
 
 
-def test_renaming_follows_from_the_random_numbers_of_its_step():
-    number, first, second = (RandomStream(5, name) for name in ("flips", "flip-one", "flip-two"))
-    at_most = _compute_poisson_cdf(4.0)
-    for equation, new in enumerate(draw(4.0, 20, seed=5).new.tolist()):
-        chance = number.draw_uniform(STEP, torch.tensor(equation)).item()
-        expected = list(range(CHARACTER_SLOTS))
-        for k in range(sum(chance >= bound for bound in at_most)):
-            pair = torch.tensor(equation * len(at_most) + k)
-            one = first.draw_below(CHARACTER_SLOTS, STEP, pair).item()
-            other = (one + 1 + second.draw_below(CHARACTER_SLOTS - 1, STEP, pair).item()) % CHARACTER_SLOTS
-            assert one != other
-            swap = {one: other, other: one}
-            expected = [swap.get(character, character) for character in expected]
-        assert new == expected
-
-
 def test_renaming_depends_only_on_equation_step_and_seed():
     first = draw(32.0, 50).new
     assert len({tuple(row) for row in first.tolist()}) == 50
@@ -107,20 +64,6 @@ def test_renaming_depends_only_on_equation_step_and_seed():
     assert torch.equal(first[:20], draw(32.0, 20).new)
     assert not torch.equal(first, draw(32.0, 50, step=STEP + 1).new)
     assert not torch.equal(first, draw(32.0, 50, seed=1).new)
-
-
-@given(st.lists(st.lists(st.tuples(*[st.integers(0, CHARACTER_SLOTS - 1)] * 2), max_size=6), min_size=1, max_size=4))
-def test_compose_applies_transpositions_in_order(rows):
-    most = max(len(row) for row in rows) + 1
-    filled = torch.tensor([row + [(5, 6)] * (most - len(row)) for row in rows])  # those behind do not count
-    new, old = _compose(torch.tensor([len(row) for row in rows]), filled[:, :, 0], filled[:, :, 1])
-    for number, row in enumerate(rows):
-        for character in range(CHARACTER_SLOTS):
-            became = character
-            for a, b in row:
-                became = b if became == a else a if became == b else became
-            assert new[number, character] == became
-            assert old[number, became] == character
 
 
 def test_compose_passes_torch_opcheck():

@@ -49,28 +49,6 @@ def test_mask_is_consistent_and_never_hides_padding(count, padding, share, step)
     assert torch.equal(mask.room, expected)
 
 
-@given(st.integers(1, 300), st.integers(0, 300), st.integers(0, 100))
-def test_padding_does_not_change_the_mask(count, padding, step):
-    assert torch.equal(draw(count, step=step).hidden, draw(count + padding, count, step=step).hidden[:count])
-
-
-def test_mask_has_room_for_all_hidden_nodes():
-    for nodes in (1, 10, 100, 1_000, 10_000):
-        for step in range(200):
-            mask = draw(nodes, step=step)
-            assert int(mask.hidden.sum()) == int(mask.count) <= len(mask.nodes)
-
-
-def test_nodes_beyond_the_room_are_hidden_but_not_predicted():
-    masking = Masking(0.9, seed=0)
-    masking._room_per_mille = 0  # room for 32
-    mask = masking.draw(torch.tensor(0), torch.arange(100), torch.tensor(100))
-    assert int(mask.hidden.sum()) > 80
-    assert int(mask.count) == len(mask.nodes) == 32
-    assert torch.equal(mask.nodes, torch.nonzero(mask.hidden).squeeze(1)[:32])
-    assert int((mask.room >= 0).sum()) == 32
-
-
 def test_mask_depends_only_on_step_and_seed():
     first = draw(500).hidden
     assert torch.equal(first, draw(500).hidden)
@@ -123,20 +101,3 @@ def test_select_rows_has_the_gradient_of_index_select():
         nodes = random(200, WIDTH).requires_grad_()
         gradients.append(torch.autograd.grad(rows(nodes), nodes, back)[0])
     assert torch.equal(*gradients)
-
-
-def test_masking_heads_have_a_score_per_class():
-    assert MASKING_CLASSES == {"tag": 32, "attribute": 33, "character": 193}
-    shapes = {name: tuple(tensor.shape) for name, tensor in MaskingHeads(WIDTH).state_dict().items()}
-    assert {name: shape for name, shape in shapes.items() if name.endswith("weight")} == {
-        f"{name}.weight": (classes, WIDTH) for name, classes in MASKING_CLASSES.items()
-    }
-
-
-def test_masking_loss_of_half_precision_vectors_is_single_precision():
-    torch.manual_seed(0)
-    heads, mask = MaskingHeads(WIDTH), draw(300)
-    nodes, answers = random(300, WIDTH, dtype=torch.float32), targets_for(len(mask.nodes))
-    half = heads(nodes.bfloat16(), mask, answers)
-    assert half.dtype == torch.float32
-    assert half.item() == pytest.approx(heads(nodes, mask, answers).item(), rel=0.01)

@@ -1,14 +1,12 @@
 """Batches on the device have the structure and features of a forest of the same trees."""
 
 # ruff: noqa: E402
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from benchmarks.train import count_device_bytes
 from eqkin.errors import LimitReached
 from eqkin.formulas import Vocabulary
 from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
@@ -137,45 +135,6 @@ def test_mask_zeroes_features_of_hidden_nodes_only(selection, padding, step, ren
         )
 
 
-def test_repeated_trees_are_renamed_independently():
-    forest_on_device = DeviceForest(build([LEAF]), VOCABULARY, CPU)
-    batch = collated(forest_on_device, [0] * 50)
-    renaming = Augmentation(300.0, seed=0, device=CPU).draw(torch.tensor(0), 50)
-    features = forest_on_device.build_features(batch, torch.float32, renaming=renaming)
-    assert torch.equal(features[:, TAG_SLOTS + ATTRIBUTE_SLOTS :].argmax(1), renaming.new[:, 0].long())
-    assert len(features.unique(dim=0)) > 20
-
-
-def test_device_forest_has_sizes_and_length_of_the_forest():
-    forest = build([LEAF, ("mrow", "", "", [LEAF] * 5), LEAF])
-    forest_on_device = DeviceForest(forest, VOCABULARY, CPU)
-    assert len(forest_on_device) == 3
-    assert forest_on_device.get_sizes(torch.tensor([[1, 0], [2, 1]])).tolist() == [[6, 1], [1, 6]]
-
-
-def test_device_forest_takes_eight_bytes_per_node():
-    forest = build([("mrow", "", "", [LEAF] * 99)] * 50)
-    forest_on_device = DeviceForest(forest, VOCABULARY, CPU)
-    tables = len(forest_on_device.table) * (2 * 256 + 3 * 8 + 1)
-    assert count_device_bytes(forest_on_device) == 8 * len(forest.tag) + 8 * 51 + tables
-
-
-def test_labels_beyond_16_bits_are_distinguished():
-    many = 33_000
-    texts = [chr(0x4E00 + i % 20_000) + chr(0x61 + i // 20_000) for i in range(many)]
-    forest = build([LEAF])
-    forest.texts, forest.tags, forest.attributes = texts, ["mi"], [""]
-    forest.text, forest.tag = np.arange(many), np.zeros(many, np.uint8)
-    forest.attribute = forest.n_children = np.zeros(many, np.uint8)
-    forest.offsets = np.arange(many + 1)
-    forest.validate()
-    vocabulary = Vocabulary(("mi",), (), ("a", texts[-1][0]))
-    forest_on_device = DeviceForest(forest, vocabulary, CPU)
-    batch = collated(forest_on_device, [many - 1, 0])
-    expected = torch.from_numpy(vocabulary.extract_features(forest.select([many - 1, 0])))
-    assert torch.equal(forest_on_device.build_features(batch, torch.float32), expected.float())
-
-
 def test_device_forest_rejects_trees_above_the_limit():
     largest = build([("mrow", "", "", [LEAF] * (LIMITS.tree_nodes - 1))])
     batch = collated(DeviceForest(largest, VOCABULARY, CPU), [0, 0])
@@ -183,9 +142,3 @@ def test_device_forest_rejects_trees_above_the_limit():
     larger = build([LEAF, ("mrow", "", "", [LEAF] * LIMITS.tree_nodes)])
     with pytest.raises(LimitReached, match="4,001 nodes; training allows at most 4,000"):
         DeviceForest(larger, VOCABULARY, CPU)
-
-
-def test_device_forest_accepts_an_empty_forest():
-    forest_on_device = DeviceForest(build([]), VOCABULARY, CPU)
-    assert len(forest_on_device) == 0
-    assert forest_on_device.table.shape == (0, TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS)

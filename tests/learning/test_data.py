@@ -147,12 +147,6 @@ def test_corpus_trees_are_sorted_by_paper(corpus: Corpus, library: Library) -> N
     assert places == sorted(places)
 
 
-def test_corpus_distinguishes_sections(corpus: Corpus) -> None:
-    paper = corpus.papers.index("arxiv:1701.00001")
-    sections = corpus.section[corpus.paper == paper]
-    assert (sections - sections[0]).tolist() == [0, 0, 1]
-
-
 def test_citations_resolve_old_and_new_arxiv_identifiers(corpus: Corpus) -> None:
     cites = {(corpus.papers[citing], corpus.papers[cited]) for citing, cited in corpus.citations.tolist()}
     assert cites == {
@@ -194,13 +188,6 @@ def test_corpus_digest_changes_with_any_content(corpus: Corpus) -> None:
     ]
     assert len({corpus.digest, *(changed.digest for changed in other)}) == 1 + len(other)
     assert corpus.select(range(len(corpus.papers))).digest == corpus.digest
-
-
-@given(corpora())
-def test_random_corpus_survives_its_file(tmp_path_factory: pytest.TempPathFactory, made: Corpus) -> None:
-    path = tmp_path_factory.getbasetemp() / "any.zst"
-    made.save(path)
-    assert same(Corpus.load(path), made)
 
 
 def test_corpus_survives_its_file(corpus: Corpus, tmp_path: Path) -> None:
@@ -305,12 +292,6 @@ def test_split_holds_out_the_requested_fraction_without_giants() -> None:
         assert {"work60", "work61"} <= set(training.works)
         held.add(test.digest)
     assert len(held) == 10
-
-
-def test_split_holds_out_the_smallest_work_if_all_are_giants() -> None:
-    training, test = works_of([50, 20, 30]).split(0.01, 0)
-    assert set(test.works) == {"work1"}
-    assert set(training.works) == {"work0", "work2"}
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])

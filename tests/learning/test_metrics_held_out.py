@@ -38,21 +38,6 @@ def test_embed_agrees_with_the_encoder_for_any_batch_size(room, monkeypatch):
     assert vectors.numpy() == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("learning", [True, False])
-def test_embed_leaves_the_network_unchanged(learning):
-    made = network().train(learning)
-    before = {name: tensor.clone() for name, tensor in made.state_dict().items()}
-    vectors = DeviceForest(CORPUS.forest, VOCABULARY, CPU).embed(made)
-    assert made.training is learning
-    assert not vectors.requires_grad
-    assert all(torch.equal(before[name], tensor) for name, tensor in made.state_dict().items())
-
-
-def test_embed_accepts_no_trees():
-    vectors = DeviceForest(CORPUS.forest, VOCABULARY, CPU).embed(network(), torch.arange(0))
-    assert vectors.shape == (0, SMALL.dimensions)
-
-
 def test_ranking_score_is_the_fraction_of_correct_triples():
     score = HeldOutEvaluator(CORPUS, VOCABULARY, RECIPE, CPU).score(network(), 500)
     drawn = TripletSampler(CORPUS, kinds=CONTEXT_KINDS, seed=3, device=CPU).draw(

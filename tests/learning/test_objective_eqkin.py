@@ -80,11 +80,6 @@ def test_objective_returns_the_losses_of_its_batch(training_data: TrainingData) 
     )
 
 
-def test_structural_neighbours_share_more_terms_than_partners(training_data: TrainingData) -> None:
-    anchor, partner, near = training_data.teachers.terms.to_dense(drawn(training_data, 200), torch.float32).chunk(3)
-    assert (anchor * near).sum(1).mean() > (anchor * partner).sum(1).mean() + 0.05
-
-
 def test_padding_changes_neither_losses_nor_gradients(training_data: TrainingData) -> None:
     results = []
     for padding in (0, 100):
@@ -138,44 +133,6 @@ def test_word_loss_is_omitted_without_words_or_weight(atlas_corpus: Corpus, monk
         assert losses(made, training_data, drawn(training_data))[2] == 0
 
 
-@pytest.mark.parametrize("settings", [{}, {"renamed": "0"}, {"masking": "0"}], ids=["both", "hidden", "renamed"])
-def test_losses_depend_on_the_step(training_data: TrainingData, settings: dict[str, str]) -> None:
-    made, trees = objective(training_data, RECIPE.override(settings)).eval(), drawn(training_data)
-    first, again, other = (losses(made, training_data, trees, step=step).tolist() for step in (0, 0, 1))
-    assert first == again
-    assert all(one != another for one, another in zip(first, other, strict=True))
-
-
-def test_without_augmentation_only_the_word_loss_depends_on_the_step(training_data: TrainingData) -> None:
-    made, trees = objective(training_data, RECIPE.override(AS_IT_IS)).eval(), drawn(training_data)
-    first, other = (losses(made, training_data, trees, step=step).tolist() for step in (0, 9))
-    assert first[:2] == other[:2] and first[2] != other[2]
-
-
-def test_masking_hides_a_fraction_of_the_nodes_in_each_step(training_data: TrainingData) -> None:
-    trees = drawn(training_data, 64)
-    count = int(training_data.forest.get_sizes(trees).sum())
-    plain = seen(objective(training_data, RECIPE.override(AS_IT_IS)), training_data, trees, step=0)[:count]
-    assert plain.any(1).all()
-    masked = objective(training_data, RECIPE.override({"renamed": "0", "masking": "0.3"}))
-    features = [seen(masked, training_data, trees, step)[:count] for step in (0, 0, 1)]
-    hidden = [~made.any(1) for made in features]
-    for which, made in zip(hidden, features, strict=True):
-        assert torch.equal(made[~which], plain[~which])  # the others are as they were
-        assert which.float().mean() == pytest.approx(0.3, abs=0.04)
-    assert torch.equal(hidden[0], hidden[1])
-    assert (hidden[0] & hidden[2]).float().mean() == pytest.approx(0.09, abs=0.03)  # by chance
-
-
-def test_eqkin_objective_has_no_masking_heads(training_data: TrainingData) -> None:
-    made = objective(training_data, RECIPE.override({"masking": "0.3"}))
-    assert {name.partition(".")[0] for name, _ in made.named_parameters()} == {"network", "words"}
-    plain = objective(training_data, RECIPE.override({"masking": "0"}))
-    assert [(name, p.shape) for name, p in made.named_parameters()] == [
-        (name, p.shape) for name, p in plain.named_parameters()
-    ]
-
-
 def test_initial_weights_depend_only_on_the_seed(training_data: TrainingData) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
@@ -184,19 +141,6 @@ def test_initial_weights_depend_only_on_the_seed(training_data: TrainingData) ->
     other = objective(training_data, replace(RECIPE, seed=1)).state_dict()
     for name in ("network.first.weight", "words.vectors"):
         assert not torch.equal(first[name], other[name])
-
-
-def test_masking_and_word_dropout_depend_on_the_seed(training_data: TrainingData) -> None:
-    trees = drawn(training_data)
-    made, other = (
-        objective(training_data, replace(RECIPE.override({"renamed": "0"}), seed=seed)).eval() for seed in (0, 1)
-    )
-    hidden, others = (~seen(one, training_data, trees, step=0).any(1) for one in (made, other))
-    assert not torch.equal(hidden, others)
-    plain, other = (objective(training_data, replace(RECIPE.override(AS_IT_IS), seed=seed)).eval() for seed in (0, 1))
-    other.load_state_dict(plain.state_dict())
-    one, another = (losses(same, training_data, trees).tolist() for same in (plain, other))
-    assert one[:2] == another[:2] and one[2] != another[2]
 
 
 @pytest.mark.parametrize("kind", ["mix", "sum"])
@@ -210,14 +154,6 @@ def test_degenerate_batches_have_finite_losses_and_gradients(
     assert parts.isfinite().all()
     assert all(p.grad.isfinite().all() for p in made.parameters() if p.grad is not None)
     assert all(buffer.isfinite().all() for buffer in made.buffers())
-
-
-def test_half_precision_gives_nearly_the_same_losses(training_data: TrainingData) -> None:
-    trees = drawn(training_data)
-    exact = losses(objective(training_data), training_data, trees)
-    half = losses(objective(training_data, dtype=torch.bfloat16), training_data, trees)
-    assert half.dtype == torch.float32
-    assert half.tolist() == pytest.approx(exact.tolist(), rel=0.05)
 
 
 def test_training_data_of_one_paper_is_rejected(atlas_corpus: Corpus) -> None:

@@ -133,12 +133,6 @@ def test_run_is_determined_by_recipe_and_seed(whole: Path, corpus: Corpus, tmp_p
     assert Model.load(tmp_path / "other" / MODEL_FOLDER).digest != Model.load(whole / MODEL_FOLDER).digest
 
 
-def test_resuming_a_finished_run_changes_nothing(whole: Path, corpus: Corpus) -> None:
-    before = curve(whole)
-    assert run(corpus, whole, resume=True).finished
-    assert curve(whole) == before
-
-
 def test_resuming_without_a_checkpoint_starts_from_the_beginning(whole: Path, corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / METRICS_FILE).write_text(
         '{"step": 3, "loss": 1.0}\n{"st'
@@ -210,12 +204,6 @@ def test_each_part_of_a_recipe_can_be_switched_off(settings: dict[str, str], cor
     outcome = run(corpus, tmp_path, tiny(triplets="12", **settings))
     assert outcome.finished
     assert len(Encoder.load(tmp_path / MODEL_FOLDER).encode(["x"])) == 1
-
-
-def test_run_rejects_unknown_devices(corpus: Corpus, tmp_path: Path) -> None:
-    for name in ("tpu9", "mps"):
-        with pytest.raises(BadInput):
-            train(corpus, tiny(), tmp_path, device=name)
 
 
 class StopAtFirstReport(io.StringIO):

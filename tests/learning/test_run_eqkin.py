@@ -91,21 +91,6 @@ def test_corpus_without_words_trains_without_the_word_loss(corpus: Corpus, tmp_p
     assert Model.load(tmp_path / MODEL_FOLDER).training["words"] == 0
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"kind": "sum", "normalised": "0"},
-        {"loss": "triplet"},
-        {"loss": "histogram", "masking": "0.1"},
-        {"averaged": "0", "weight_decay": "0", "schedule": "linear", "balance": "0", "renamed": "1", "masking": "0"},
-        {"structure_weight": "0", "words_weight": "0"},
-    ],
-)
-def test_each_setting_can_be_overridden(settings: dict[str, str], corpus: Corpus, tmp_path: Path) -> None:
-    assert run(corpus, tmp_path, tiny(triplets="12", **settings)).finished
-    assert len(Encoder.load(tmp_path / MODEL_FOLDER).encode(["x"])) == 1
-
-
 @pytest.fixture(scope="module")
 def training_data(corpus: Corpus, fast_neighbours: None) -> TrainingData:
     return build_training_data(corpus, Vocabulary.learn([corpus.forest]), tiny(), CPU)
@@ -126,14 +111,3 @@ def test_weights_are_averaged_over_the_last_steps(training_data: TrainingData) -
     plain = RecipeTrainer(recipe.override({"averaged": "0"}), training_data)
     assert plain.network is plain.objective.network
     assert not any(name.startswith("average") for name in plain.get_state())
-
-
-def test_weight_decay_shrinks_weights(training_data: TrainingData) -> None:
-    norms = []
-    for decay in ("0", "0.9"):
-        recipe = tiny(triplets="400", weight_decay=decay, warm_up="0", learning_rate="0.01")
-        trainer = RecipeTrainer(recipe, training_data)
-        for _ in range(10):
-            trainer.take_steps(1)
-        norms.append(float(trainer.objective.network.state_dict()["output.weight"].norm()))
-    assert norms[1] < 0.97 * norms[0]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from benchmarks.train import count_device_bytes
 from eqkin.errors import BadInput
 from eqkin.learning.config import CONTEXT_KINDS
 from eqkin.learning.data import Corpus
@@ -96,13 +95,6 @@ def test_pairs_have_the_probabilities_of_rejection_sampling(name):
     assert fits([counts[outcome] for outcome in expected], list(expected.values()))
 
 
-@pytest.mark.parametrize("name", ["ordinary", "both ways"])
-def test_rejection_sampling_has_the_expected_probabilities(name):
-    expected = chances(CORPORA[name])
-    counts = simulated(CORPORA[name], 20_000)
-    assert fits([counts[outcome] for outcome in expected], list(expected.values()))
-
-
 @pytest.mark.parametrize("kinds", [("section",), ("paper", "citation"), ("citation",)])
 def test_only_the_requested_kinds_are_drawn(kinds):
     expected = chances(CORPORA["ordinary"], kinds)
@@ -110,14 +102,6 @@ def test_only_the_requested_kinds_are_drawn(kinds):
     counts = Counter(zip(anchor, kind, partner, strict=True))
     assert {CONTEXT_KINDS[k] for _, k, _ in counts} == set(kinds)
     assert fits([counts[outcome] for outcome in expected], list(expected.values()))
-
-
-@pytest.mark.parametrize("name", CORPORA)
-def test_shares_are_the_probabilities_of_the_kinds(name):
-    shares = dict.fromkeys(CONTEXT_KINDS, 0.0)
-    for (_, kind, _), chance in chances(CORPORA[name]).items():
-        shares[CONTEXT_KINDS[kind]] += chance
-    assert sampler(CORPORA[name]).shares == pytest.approx(shares)
 
 
 @pytest.mark.parametrize("name", CORPORA)
@@ -169,23 +153,6 @@ def test_steps_are_drawn_independently_of_each_other():
     assert len({tuple(row) for row in together.concatenate().tolist()}) == 10
 
 
-def test_triplets_concatenate_anchors_partners_negatives():
-    triplets = sampler(CORPORA["ordinary"]).draw(make_step_column(0, 2, CPU), 4)
-    trees = triplets.concatenate()
-    assert trees.shape == (2, 12)
-    assert trees.dtype == torch.int64
-    for part, name in enumerate(("anchor", "partner", "negative")):
-        assert torch.equal(trees[:, 4 * part : 4 * part + 4], getattr(triplets, name))
-
-
-def test_triplets_depend_on_the_seed():
-    one, again, other = (
-        sampler(CORPORA["ordinary"], seed=s).draw(make_step_column(0, 4, CPU), 32).concatenate() for s in (1, 1, 2)
-    )
-    assert torch.equal(one, again)
-    assert not torch.equal(one, other)
-
-
 @pytest.mark.parametrize(
     ("corpus", "kinds", "message"),
     [
@@ -199,8 +166,3 @@ def test_triplets_depend_on_the_seed():
 def test_sampler_rejects_a_corpus_without_pairs(corpus, kinds, message):
     with pytest.raises(BadInput, match=message):
         sampler(corpus, kinds=kinds)
-
-
-def test_sampler_tables_take_few_bytes_per_equation():
-    corpus = corpus_of([[5, 5]] * 100)
-    assert 0 < count_device_bytes(sampler(corpus)) < 60 * len(corpus)

@@ -15,13 +15,15 @@ from numba import types
 
 from eqkin.compiler import njit
 
-PARENT, CHILDREN, LEFT, RIGHT = range(4)  # rows of coefficients
+# Rows of coefficients.
+PARENT, CHILDREN, LEFT, RIGHT = range(4)
 _BYTES: Any = types.uint8[::1]
 _INTEGERS: Any = types.int64[::1]
 _VECTOR: Any = types.float32[::1]
 _MATRIX: Any = types.float32[:, ::1]
 _NOTHING: Any = types.void
-_OPTIONS: Any = {"cache": True, "nogil": True, "fastmath": {"contract"}}  # a * b + c is one instruction
+# a * b + c may be one instruction.
+_OPTIONS: Any = {"cache": True, "nogil": True, "fastmath": {"contract"}}
 
 
 @njit(_NOTHING(_MATRIX, _BYTES, _INTEGERS, _MATRIX), **_OPTIONS)

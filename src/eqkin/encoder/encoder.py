@@ -15,7 +15,8 @@ from eqkin.errors import BadInput, CorruptData
 from eqkin.formulas import Forest, ForestBuilder
 from eqkin.formulas.forest import iter_blocks
 
-MODELS_FOLDER = Path(__file__).parent / "models"  # bundled models, by name
+# Bundled models, by name.
+MODELS_FOLDER = Path(__file__).parent / "models"
 MODEL_NAMES = ("eqkin", "paper")
 DEFAULT_MODEL = next(
     (name for name in MODEL_NAMES if (MODELS_FOLDER / name / DESCRIPTION_FILE).is_file()), MODEL_NAMES[-1]

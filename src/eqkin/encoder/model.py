@@ -29,7 +29,7 @@ FORMAT = "eqkin-model"
 VERSION = 1
 DESCRIPTION_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "model.json", "weights.safetensors", "vocabulary.json"
 MODEL_FILES = (DESCRIPTION_FILE, WEIGHTS_FILE, VOCABULARY_FILE)
-OWN_MODEL_FILES = re.compile("|".join(map(re.escape, MODEL_FILES)))  # see `eqkin.storage.find_unknown_files`
+OWN_MODEL_FILES = re.compile("|".join(map(re.escape, MODEL_FILES)))
 
 
 @dataclass(frozen=True)

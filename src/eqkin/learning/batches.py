@@ -25,7 +25,8 @@ from eqkin.learning.torch_network import TreeNetwork, build_network
 from eqkin.learning.tree_ops import PADDING, ROOT, TreeBatch
 from eqkin.limits import LIMITS
 
-EMBEDDING_NODES = {"cuda": 1 << 18, "cpu": 4_000}  # nodes per batch when embedding
+# Nodes per batch when embedding.
+EMBEDDING_NODES = {"cuda": 1 << 18, "cpu": 4_000}
 _FIRST_CHARACTER = TAG_SLOTS + ATTRIBUTE_SLOTS
 _INT16_MAX = np.iinfo(np.int16).max
 

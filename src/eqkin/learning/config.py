@@ -14,11 +14,13 @@ from torch import Tensor
 from eqkin.encoder.architecture import Architecture
 from eqkin.errors import BadInput
 
-CONTEXT_KINDS = ("section", "paper", "citation")  # see `sampling`
-NOTATIONS, NAMES = "notations", "names"  # works of the papers that `build_notations` and `build_names` make
+CONTEXT_KINDS = ("section", "paper", "citation")
+# Works of the papers that `build_notations` and `build_names` make.
+NOTATIONS, NAMES = "notations", "names"
 LOSSES = ("histogram", "triplet", "kin")
 SCHEDULES = ("linear", "cosine")
-_FINAL_FRACTION = 0.01  # of the peak rate, at the end of a cosine schedule
+# A cosine schedule ends with this fraction of the peak rate.
+_FINAL_FRACTION = 0.01
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,16 @@ from torch import Tensor
 from eqkin.encoder.architecture import MIX_TERMS
 from eqkin.formulas.vocabulary import CHARACTER_SLOTS
 
-_SUM_CHILDREN, _SUM_WARPS = 2, 2  # neighbour sum: children read at a time, warps per program (one node each)
-_MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 32, 1, 64  # moments of trees: nodes at a time, warps, columns
-_MOMENT_ROWS, _MOMENT_STEPS, _MOMENT_COLUMNS = 64, 8, 64  # column moments: nodes at a time, iterations, columns
-_MIX_NODES, _MIX_CHILDREN = 4, 8  # neighbour mix: nodes per program (one warp each), children read at a time
-_PRODUCT_NODES, _PRODUCT_STEPS, _PRODUCT_COLUMNS, _PRODUCT_WARPS = 16, 16, 64, 2  # term products, likewise
+# Neighbour sum: children read at a time, warps per program (one node each).
+_SUM_CHILDREN, _SUM_WARPS = 2, 2
+# Moments of trees: nodes at a time, warps, columns.
+_MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 32, 1, 64
+# Moments of columns: nodes at a time, iterations, columns.
+_MOMENT_ROWS, _MOMENT_STEPS, _MOMENT_COLUMNS = 64, 8, 64
+# Neighbour mix: nodes per program (one warp each), children read at a time.
+_MIX_NODES, _MIX_CHILDREN = 4, 8
+# Term products: nodes at a time, iterations, columns, warps.
+_PRODUCT_NODES, _PRODUCT_STEPS, _PRODUCT_COLUMNS, _PRODUCT_WARPS = 16, 16, 64, 2
 
 
 @triton.jit
@@ -56,16 +61,19 @@ def _neighbour_sum_kernel(  # noqa: ANN202
     if AFFINE:
         shift = tl.load(shifts + columns, mask=columns < width, other=0.0).to(tl.float32)
         slope = tl.load(slopes + columns, mask=columns < width, other=0.0).to(tl.float32)
-    rows = tl.where(tl.arange(0, 2) == 0, node, above)  # the node itself, and its parent if it has one
+    # The node itself, and its parent if it has one.
+    rows = tl.where(tl.arange(0, 2) == 0, node, above)
     there = (rows >= 0) & (above > -2)
     total = tl.sum(_load_gated_rows(x, gate, shift, slope, rows, there, columns, width, GATED, AFFINE), axis=0)
-    for child in tl.range(first, last, CHILDREN, num_stages=3):  # ahead: a node with many children is not to delay all
+    # Children are read ahead, so that a node with many of them does not delay all others.
+    for child in tl.range(first, last, CHILDREN, num_stages=3):
         some = child + tl.arange(0, CHILDREN)
         total += tl.sum(
             _load_gated_rows(x, gate, shift, slope, some, some < last, columns, width, GATED, AFFINE), axis=0
         )
     if RECTIFY:
-        total = tl.where(total < 0, 0.0, total)  # unlike maximum, this keeps NaN
+        # Unlike a maximum, this keeps NaN.
+        total = tl.where(total < 0, 0.0, total)
     at = node.to(tl.int64) * width + columns
     tl.store(out + at, total.to(out.dtype.element_ty), mask=columns < width)
 
@@ -133,7 +141,8 @@ def _neighbour_mix_kernel(  # noqa: ANN202
     BACKWARDS: tl.constexpr, NODES: tl.constexpr, CHILDREN: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     columns = tl.arange(0, COLUMNS)
-    role = tl.arange(0, 4)  # the node itself, its parent, its left and its right neighbour
+    # The node itself, its parent, its left and its right neighbour.
+    role = tl.arange(0, 4)
     offset = tl.where(role == 2, -1, tl.where(role == 3, 1, 0))
     if BACKWARDS:
         term = tl.where(role == 1, 2, tl.where(role == 2, 4, role))
@@ -157,7 +166,8 @@ def _neighbour_mix_kernel(  # noqa: ANN202
         for child in tl.range(first, first + children, CHILDREN, num_stages=1):
             some = child + tl.arange(0, CHILDREN)
             below += tl.sum(_load_rows(x, some, some < first + children, columns, width), axis=0)
-        if BACKWARDS:  # a child receives the share of the gradient that it had in the mean
+        # A child receives the share of the gradient that it had in the mean.
+        if BACKWARDS:
             siblings = tl.load(n_children + above, mask=above >= 0, other=1).to(tl.float32)
             values = tl.where((role == 1)[:, None], values / siblings, values)
         else:

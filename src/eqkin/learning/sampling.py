@@ -37,12 +37,17 @@ from eqkin.learning.randomness import RandomStream
 from eqkin.learning.structure import COLUMNS
 from eqkin.learning.teachers import TermTables
 
-STRUCTURAL_NEIGHBOURS = 16  # per tree
-PROJECTION_DIMENSIONS = 512  # of a random projection that nearly preserves cosines
-_DUPLICATE_COSINE = 0.97  # trees above it are nearly equal: nothing can be learned from the pair
-_NOISE_COSINE = 0.15  # below it, the cosine may be an artefact of the projection
-_MAX_CANDIDATES = {"cuda": 1 << 19, "cpu": 1 << 16}  # trees among which neighbours are searched
-_BLOCK_TREES, _BLOCK_CANDIDATES = 2_048, 1 << 17  # compared at a time
+STRUCTURAL_NEIGHBOURS = 16
+# A random projection to so many dimensions nearly preserves cosines.
+PROJECTION_DIMENSIONS = 512
+# Trees above it are nearly equal: nothing can be learned from the pair.
+_DUPLICATE_COSINE = 0.97
+# A cosine below it may be an artefact of the projection.
+_NOISE_COSINE = 0.15
+# Neighbours are searched among at most so many trees.
+_MAX_CANDIDATES = {"cuda": 1 << 19, "cpu": 1 << 16}
+# Compared at a time.
+_BLOCK_TREES, _BLOCK_CANDIDATES = 2_048, 1 << 17
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,16 @@ from eqkin.latex.prose import EQUATION_MARK
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import read_sections
 
-CHARACTERS_BEFORE, CHARACTERS_AFTER = 450, 250  # of the text around an equation
-_SHORT_CONTEXT, _EXTRA_CHARACTERS = 150, 200  # after less text than this, add some from before the previous equation
-_MIN_PAPERS = 8  # that contain a word; fewer in small libraries
-_MIN_NAME_PAPERS = 2  # that contain a name
-_MAX_EQUATION_FRACTION = 0.15  # words near more of the equations are not kept
-_MAX_VOCABULARY = 1 << 16  # the rarest words are dropped
+# The text around an equation.
+CHARACTERS_BEFORE, CHARACTERS_AFTER = 450, 250
+# If less text than this precedes an equation, some from before the previous equation is added.
+_SHORT_CONTEXT, _EXTRA_CHARACTERS = 150, 200
+# Papers that must contain a word (fewer in small libraries), or a name.
+_MIN_PAPERS, _MIN_NAME_PAPERS = 8, 2
+# Words near more of the equations than this are not kept.
+_MAX_EQUATION_FRACTION = 0.15
+# The rarest words are dropped.
+_MAX_VOCABULARY = 1 << 16
 _SECTIONS_PER_QUERY = 256
 _MIN_STEM_LENGTH = 4
 _ENDINGS = ("ations", "ation", "ings", "ing", "ies", "es", "ed", "s", "ly")
@@ -36,10 +40,13 @@ _FORMULA_PATTERN = re.compile(
     re.DOTALL,
 )
 _WORD_PATTERN = re.compile(r"[^\W\d_]{3,40}")
-_NAME_BEFORE, _NAME_AFTER, _NAME_HEADING = 260, 120, 60  # characters in which an equation's name is looked for
-_NAME_WORDS = 3  # before the noun
+# Characters in which the name of an equation is looked for.
+_NAME_BEFORE, _NAME_AFTER, _NAME_HEADING = 260, 120, 60
+# A noun has at most so many words of its name before it.
+_NAME_WORDS = 3
 _NAME_TOKENS = re.compile(r"[^\W\d_]+(?:['’\-–][^\W\d_]+)*|[.,;:()]")
-_SAYS_NAME = re.compile(r"\s*[,.]?\s*(?:which|this|known|called|is)\b")  # after an equation, before its name
+# Stands between an equation and its name.
+_SAYS_NAME = re.compile(r"\s*[,.]?\s*(?:which|this|known|called|is)\b")
 _SINGULAR = {
     "brackets": "bracket", "coefficients": "coefficient", "conditions": "condition", "connections": "connection",
     "constants": "constant", "equations": "equation", "formulae": "formula", "formulas": "formula",
@@ -129,7 +136,8 @@ def extract_context_words(pieces: list[str], mark: int) -> list[str]:
     if len(before) < _SHORT_CONTEXT and 0 < mark <= len(pieces):
         before = f"{pieces[mark - 1][-_EXTRA_CHARACTERS:]} {before}"
     before, after = before[-CHARACTERS_BEFORE:], after[:CHARACTERS_AFTER]
-    if before.count("$") % 2:  # the limit cuts a formula in two
+    # The limit may cut a formula in two.
+    if before.count("$") % 2:
         before = before.partition("$")[2]
     if after.count("$") % 2:
         after = after.rpartition("$")[0]

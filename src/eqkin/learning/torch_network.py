@@ -30,13 +30,14 @@ from eqkin.learning.tree_ops import (
 )
 from eqkin.limits import LIMITS
 
-_NORM_MOMENTUM = 0.1  # of the running statistics of batch normalisation
-_SOFT_NORM_MOMENTUM = 0.01  # of the running averages of the soft norm
+# Of the running statistics of batch normalisation, and of the running averages of the soft norm.
+_NORM_MOMENTUM, _SOFT_NORM_MOMENTUM = 0.1, 0.01
 _EPSILON = 1e-12
-_INITIAL_ALPHA = 0.3  # of the positions in a new mix network
-_INITIAL_OWN, _INITIAL_OTHERS, _INITIAL_NOISE = 1.0, 0.5, 0.1  # coefficients of a new mix: node, neighbours, noise
+# A new mix network: weight of the positions, then coefficients of the node, of its neighbours, and of noise.
+_INITIAL_ALPHA, _INITIAL_OWN, _INITIAL_OTHERS, _INITIAL_NOISE = 0.3, 1.0, 0.5, 0.1
 
-Moments = tuple[Tensor, Tensor] | None  # sum and sum of squares over all nodes; None: use the running statistics
+# Sum and sum of squares over all nodes; None: use the running statistics.
+Moments = tuple[Tensor, Tensor] | None
 
 
 def build_network(architecture: Architecture, weights: dict[str, Any] | None = None) -> TreeNetwork:
@@ -178,7 +179,8 @@ class TreeConvolution(nn.Module):
     def forward(self, x: Tensor, moments: Moments, trees: TreeBatch) -> tuple[Tensor, Moments]:
         """(nodes, width) -> (nodes, width)."""
         weight, bias = self.weight, self.bias
-        if self.norm is not None:  # W (scale x + shift) + b = (W scale) x + (W shift + b)
+        # The norm is folded into the product: W (scale x + shift) + b = (W scale) x + (W shift + b).
+        if self.norm is not None:
             scale, shift = self.norm(moments, trees.node_count)
             weight, bias = weight * scale, bias + weight @ shift
         projected = functional.linear(x, weight.to(x.dtype), bias.to(x.dtype))
@@ -200,7 +202,8 @@ class MixLayer(nn.Module):
         """(nodes, width) -> (nodes, width)."""
         projected = functional.linear(mix_neighbours(x, self.mix, trees), self.weight.to(x.dtype))
         wide = projected.to(self.weight.dtype)
-        moments = (wide.sum(0), wide.square().sum(0)) if self.training else None  # padding is 0 and adds nothing
+        # Padding is 0 and adds nothing.
+        moments = (wide.sum(0), wide.square().sum(0)) if self.training else None
         scale, shift = self.norm(moments, trees.node_count)
         update: Tensor = (wide * scale + shift).relu()
         return x + update.to(x.dtype)

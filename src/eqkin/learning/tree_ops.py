@@ -27,7 +27,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-ROOT, PADDING = -1, -2  # instead of the number of a parent
+# Instead of the number of a parent.
+ROOT, PADDING = -1, -2
 
 
 @dataclass(frozen=True)
