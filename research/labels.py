@@ -5,9 +5,22 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.compiler import njit
 from eqkin.formulas import Forest
-from eqkin.learning.normal import find_variants
-from eqkin.learning.normal_kernels import place_nodes
+
+
+_VARIANT_PREFIX, _UPRIGHT_VARIANT = "mathvariant=", "normal"
+
+
+def find_variants(attributes: list[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return the distinct variants of letters, first the usual one, and the index of each attribute entry's variant."""
+    distinct = {"": 0}
+    of_entry = np.zeros(len(attributes), np.int64)
+    for at, lines in enumerate(attributes):
+        found = [line[len(_VARIANT_PREFIX) :] for line in lines.split("\n") if line.startswith(_VARIANT_PREFIX)]
+        if found and found[0] not in ("", _UPRIGHT_VARIANT):
+            of_entry[at] = distinct.setdefault(found[0], len(distinct))
+    return list(distinct), of_entry
 
 
 def label_nodes(forest: Forest) -> tuple[list[str], npt.NDArray[np.int32]]:
@@ -33,8 +46,26 @@ def label_nodes(forest: Forest) -> tuple[list[str], npt.NDArray[np.int32]]:
 
 def order_depth_first(forest: Forest) -> npt.NDArray[np.int64]:
     """Return the indices of the nodes tree after tree, each tree in depth-first order."""
-    rank = place_nodes(forest.n_children.astype(np.int64), forest.offsets)[2]
-    places = rank + np.repeat(forest.offsets[:-1], forest.sizes)
+    places: npt.NDArray[np.int64] = _place_nodes(forest.compute_parent())
     order = np.empty_like(places)
     order[places] = np.arange(len(places))
-    return np.asarray(order, np.int64)
+    return order
+
+
+@njit()
+def _place_nodes(parent):  # type: ignore[no-untyped-def]
+    """Return the place of each node in depth-first order; nodes are breadth first, a root is its own parent."""
+    size = np.ones(len(parent), np.int64)
+    for node in range(len(parent) - 1, -1, -1):
+        if parent[node] != node:
+            size[parent[node]] += size[node]
+    place = np.zeros(len(parent), np.int64)
+    following = np.zeros(len(parent), np.int64)
+    for node in range(len(parent)):
+        # The nodes of a tree stay together, so a root keeps its place.
+        place[node] = node
+        if parent[node] != node:
+            place[node] = following[parent[node]]
+            following[parent[node]] += size[node]
+        following[node] = place[node] + 1
+    return place

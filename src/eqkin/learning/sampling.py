@@ -34,8 +34,7 @@ from eqkin.errors import BadInput
 from eqkin.learning.config import CONTEXT_KINDS
 from eqkin.learning.data import Corpus
 from eqkin.learning.randomness import RandomStream
-from eqkin.learning.structure import COLUMNS
-from eqkin.learning.teachers import TermTables
+from eqkin.learning.teachers import COLUMNS, TermTables
 
 STRUCTURAL_NEIGHBOURS = 16
 # A random projection to so many dimensions nearly preserves cosines.

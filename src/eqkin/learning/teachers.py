@@ -10,9 +10,13 @@ import torch
 from torch import Tensor
 
 from eqkin.formulas import Forest
-from eqkin.learning.structure import COLUMNS, count_terms
+from eqkin.formulas.engine import FormulaEngine
+from eqkin.formulas.operators import accumulate
+from eqkin.formulas.terms import extract_terms
 from eqkin.learning.text import ContextWords
 
+COLUMN_BITS = 14
+COLUMNS = 1 << COLUMN_BITS
 MAX_TERMS = 256
 MAX_WORDS = 48
 # Added to the idf weight, so that a term of all trees still counts.
@@ -26,8 +30,8 @@ Floats = npt.NDArray[np.float32]
 class TermTables:
     r"""The term vectors of all trees of a forest.
 
-    A tree is a vector of length 1 over 2^14 columns, to which its terms (`structure`) are hashed. A term that occurs c
-    times in the tree, in a column of d of the n trees, has the value
+    A tree is a vector of length 1 over 2^14 columns, to which the terms that a search compares are hashed. A term that
+    occurs c times in the tree, in a column of d of the n trees, has the value
 
     $$ \frac{2c}{c + 1} \sqrt{\ln \frac{1 + n}{1 + d} + 0.1} $$
 
@@ -35,7 +39,7 @@ class TermTables:
     """
 
     def __init__(self, forest: Forest, device: torch.device, *, max_terms: int = MAX_TERMS) -> None:
-        offsets, column, count = count_terms(forest)
+        offsets, column, count = _count_terms(forest)
         idf = np.log((1 + len(forest)) / (1 + np.bincount(column, minlength=COLUMNS))) + _IDF_FLOOR
         value = (2 * count / (count + np.float32(1)) * np.sqrt(idf).astype(np.float32)[column]).astype(np.float32)
         columns = np.zeros((len(forest), max_terms), np.int16)
@@ -61,6 +65,22 @@ class TermTables:
         rows = torch.zeros(len(trees), COLUMNS, dtype=dtype, device=trees.device)
         # A row with fewer terms than the table has columns repeats its first one: the same value is written again.
         return rows.scatter(1, self._column[trees].long(), self._value[trees].to(dtype))
+
+
+def _count_terms(forest: Forest) -> tuple[Integers, npt.NDArray[np.uint16], Floats]:
+    """Return where the columns of each tree begin, the columns in ascending order, and how many terms each has."""
+    engine = FormulaEngine()
+    sizes, columns, counts = [np.zeros(0, np.int64)], [np.zeros(0, np.uint16)], [np.zeros(0, np.float32)]
+    for start in range(0, len(forest), _BLOCK_TREES):
+        trees = np.arange(start, min(start + _BLOCK_TREES, len(forest)))
+        terms = extract_terms(engine.parse(forest.select(trees)))
+        # The codes of a tree are sorted, so their first bits are.
+        key = terms.tree << COLUMN_BITS | (terms.code >> np.uint32(32 - COLUMN_BITS)).astype(np.int64)
+        first = np.flatnonzero(np.diff(key, prepend=-1))
+        sizes.append(np.bincount(key[first] >> COLUMN_BITS, minlength=len(trees)))
+        columns.append((key[first] & (COLUMNS - 1)).astype(np.uint16))
+        counts.append(np.add.reduceat(terms.count, first, dtype=np.float32) if len(first) else counts[0])
+    return accumulate(np.concatenate(sizes)), np.concatenate(columns), np.concatenate(counts)
 
 
 class WordTables:
