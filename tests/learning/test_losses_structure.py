@@ -54,8 +54,6 @@ def test_term_tables_keep_the_heaviest_terms():
     np.testing.assert_allclose(made.numpy(), vectors(forest, 7), atol=1e-3)
 
 
-
-
 def test_structure_loss_matches_its_formula():
     torch.manual_seed(0)
     found, taught = (torch.nn.functional.normalize(torch.randn(6, n), dim=1) for n in (3, 9))
