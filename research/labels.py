@@ -8,7 +8,6 @@ import numpy.typing as npt
 from eqkin.compiler import njit
 from eqkin.formulas import Forest
 
-
 _VARIANT_PREFIX, _UPRIGHT_VARIANT = "mathvariant=", "normal"
 
 
@@ -53,7 +52,7 @@ def order_depth_first(forest: Forest) -> npt.NDArray[np.int64]:
 
 
 @njit()
-def _place_nodes(parent):  # type: ignore[no-untyped-def]
+def _place_nodes(parent: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the place of each node in depth-first order; nodes are breadth first, a root is its own parent."""
     size = np.ones(len(parent), np.int64)
     for node in range(len(parent) - 1, -1, -1):

@@ -14,7 +14,6 @@ from eqkin.formulas.engine import FormulaEngine
 from eqkin.formulas.terms import extract_terms
 from eqkin.learning.losses import compute_structure_loss
 from eqkin.learning.teachers import COLUMN_BITS, COLUMNS, TermTables
-from tests.formulas.strategies import build
 from tests.learning.corpora import FORESTS, some_trees
 
 CPU = torch.device("cpu")

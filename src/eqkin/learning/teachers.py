@@ -11,7 +11,7 @@ from torch import Tensor
 
 from eqkin.formulas import Forest
 from eqkin.formulas.engine import FormulaEngine
-from eqkin.formulas.operators import accumulate
+from eqkin.formulas.forest import accumulate
 from eqkin.formulas.terms import extract_terms
 from eqkin.learning.text import ContextWords
 
