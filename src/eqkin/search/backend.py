@@ -102,11 +102,11 @@ class Snapshot(Protocol):
         return {}
 
     def match_name(self, text: str) -> str:
-        """Return the name of an equation of the collection that a text is; "" if it is none."""
+        """Return the equation name that `text` matches, or an empty string."""
         return ""
 
     def complete_name(self, text: str, k: int) -> list[tuple[str, int]]:
-        """Return the most frequent names with a word that begins so, and how many equations have them."""
+        """Return the most frequent names with a word that begins with `text`, and how many equations have each."""
         return []
 
     def knows_word(self, word: str) -> bool:

@@ -50,6 +50,7 @@ def explain_hits(
         theirs: Their operator trees.
         parts: Whether to list matching parts; otherwise only the relation is found. Then trees are not parsed again.
     """
+    # Forms of whole formulas are known; the engine need not compute them again.
     same = (theirs.formula_forms == operators.formula_forms[0]).tolist()
     forms = [[kind for kind, is_same in zip(FORM_KINDS, row, strict=True) if is_same] for row in same]
     asked = join_columns([query])
@@ -61,7 +62,8 @@ def explain_hits(
         try:
             with borrow_engine() as engine:
                 answers = engine.explain(asked, join_columns(trees), forms[first:last], known)
-        except LIMIT_ERRORS:  # a list of hits is worth more than the reasons for one
+        except LIMIT_ERRORS:
+            # A list of hits is worth more than the reasons for one: halve it until only that one goes without.
             if len(trees) == 1:
                 return [Explanation()]
             middle = (first + last) // 2
@@ -76,10 +78,17 @@ def _read_answer(nodes: NodeColumns, answer: dict[str, Any]) -> Explanation:
     relation = answer["relation"]
     if "pairings" not in answer:
         return Explanation(relation)
+    # Triples in one list: node of the query, node of the hit, similarity.
     numbers = answer["pairings"]
     pairings = tuple(map(Pairing, numbers[::3], numbers[1::3], map(float, numbers[2::3])))
     classes = {pair.hit_node: _SHADES[int(pair.similarity * 4)] for pair in pairings}
-    marked, renaming = to_mathml(nodes, classes=classes), tuple((ours, theirs) for ours, theirs in answer["renaming"])
-    names, parts = [name for name, _ in answer["bindings"]], [part for _, part in answer["bindings"]]
-    bindings = tuple(zip(names, write_parts(nodes, parts), strict=True))
-    return Explanation(relation, pairings, renaming, bindings, marked, tuple(answer["changes"]))
+    names = [name for name, _ in answer["bindings"]]
+    parts = write_parts(nodes, [part for _, part in answer["bindings"]])
+    return Explanation(
+        relation=relation,
+        pairings=pairings,
+        renaming=tuple((ours, theirs) for ours, theirs in answer["renaming"]),
+        bindings=tuple(zip(names, parts, strict=True)),
+        marked=to_mathml(nodes, classes=classes),
+        changes=tuple(answer["changes"]),
+    )

@@ -14,7 +14,6 @@ from difflib import SequenceMatcher
 from functools import cache
 
 import numpy as np
-import numpy.typing as npt
 
 from eqkin.atlas import load_forms, load_names, read_formula
 from eqkin.formulas import Forest
@@ -31,7 +30,8 @@ _KIND_WORDS = frozenset(
     " function distribution of in for and".split()
 )
 _CONDITION = re.compile(r"[,;]?\s*\\q?quad\s*\S.{0,40}$")  # at the end of a law, such as `n \to \infty`
-_CANONICAL, _RENAMED = FORM_KINDS.index("canonical"), FORM_KINDS.index("renamed")
+# The forms of whole formulas by which laws are known: with their names, and consistently renamed.
+_NAMED_FORMS = [FORM_KINDS.index("canonical"), FORM_KINDS.index("renamed")]
 _MIN_NODES = 7  # of a formula that the atlas names if its letters are the same
 _MIN_RENAMED_NODES = 12  # if its letters differ
 
@@ -72,16 +72,20 @@ def match_atlas_name(text: str) -> str:
     keys = load_atlas_keys()
     if key in keys:
         return key
+    # "Bayes theorem" is "Bayes' law": words such as law and theorem may differ if only one law has the others.
     special = frozenset(key.split()) - _KIND_WORDS
     others = _load_special_words().get(special, [])
     if others and special and (len(others) == 1 or not _KIND_WORDS.intersection(key.split())):
         return others[0]
-    best, similarity = "", _MIN_SIMILARITY
+    # Comparing letter by letter is slow, so misspellings must keep the first letter and nearly the length.
+    best = ""
+    similarity = _MIN_SIMILARITY
     for other in keys:
         if abs(len(other) - len(key)) <= 3 and len(key) > 5 and other[0] == key[0]:
             matcher = SequenceMatcher(None, key, other, autojunk=False)
             if matcher.quick_ratio() > similarity and (ratio := matcher.ratio()) > similarity:
-                best, similarity = other, ratio
+                best = other
+                similarity = ratio
     if best and len(best.split()) == len(key.split()) and _differ_in_spelling(key, best):
         return best
     return ""
@@ -111,6 +115,7 @@ def find_atlas_name(text: str) -> tuple[str, str]:
         return "", ""
     name, member = load_atlas_keys()[key]
     latex = read_formula(member)
+    # A condition at the end, such as the range of an index, would count as a part of the law.
     return name, _CONDITION.sub("", latex) if latex.count("quad") == 1 else latex
 
 
@@ -143,12 +148,8 @@ def compute_forms() -> bytes:
     forests: list[Forest] = []
     for member in load_names():
         forests.append(formulas.read(read_formula(member), wildcards=False).forest)
-    return _get_forms(parse_operators(Forest.concatenate(forests))).astype("<u4").tobytes()
-
-
-def _get_forms(operators: OperatorForest) -> npt.NDArray[np.uint32]:
-    """Return the forms of whole formulas, with their names and without: (trees, 2)."""
-    return operators.formula_forms[:, [_CANONICAL, _RENAMED]]
+    operators = parse_operators(Forest.concatenate(forests))
+    return operators.formula_forms[:, _NAMED_FORMS].astype("<u4").tobytes()
 
 
 @cache
@@ -167,7 +168,8 @@ def name_forms(operators: OperatorForest) -> list[str | None]:
     canonical, renamed = _load_named_forms()
     sizes = np.diff(operators.offsets).tolist()
     names = []
-    for size, (same, other) in zip(sizes, _get_forms(operators).tolist(), strict=True):
+    for size, (same, other) in zip(sizes, operators.formula_forms[:, _NAMED_FORMS].tolist(), strict=True):
+        # Short formulas, above all with other letters, state many things: a name would often be wrong.
         name = canonical.get(same) if size >= _MIN_NODES else None
         if not name and size >= _MIN_RENAMED_NODES:
             name = renamed.get(other)

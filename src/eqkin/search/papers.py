@@ -38,7 +38,7 @@ LARGEST_GAINS = 2_000  # pairs by which papers are chosen
 CHOSEN_PAPERS = 50  # whose other pairs count as well
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class QueryPaper:
     """The paper that others are compared with."""
 
@@ -56,7 +56,7 @@ class _EquationPair:
 
 
 def load_query_paper(snapshot: Snapshot, key: str, most: int = LIMITS.draft_equations) -> QueryPaper:
-    """Return a paper of the collection, with `most` of its equations if it has more.
+    """Return a paper of the collection, with at most `most` of its equations.
 
     Raises:
         BadInput: it does not exist, or none of its equations has a vector.
@@ -66,7 +66,7 @@ def load_query_paper(snapshot: Snapshot, key: str, most: int = LIMITS.draft_equa
     equations = _thin_out(snapshot.list_keys([key]), most)
     if not len(equations):
         raise BadInput(f"{key}: none of its equations can be searched for; if it was added recently, run `eqkin index`")
-    return QueryPaper(frozenset({key}), snapshot.get_vectors(equations), equations.tolist())
+    return QueryPaper(keys=frozenset({key}), vectors=snapshot.get_vectors(equations), equations=equations.tolist())
 
 
 def read_draft(source: str, encoder: Encoder) -> QueryPaper:
@@ -75,14 +75,18 @@ def read_draft(source: str, encoder: Encoder) -> QueryPaper:
     Raises:
         BadInput: it cannot be read, or has no equations.
     """
-    from eqkin.library.parsing import parse_item  # readers are slow to import, and a search needs none
+    # Readers are slow to import, and a search needs none.
+    from eqkin.library.parsing import parse_item
     from eqkin.sources.readers import open_source
 
     forests: list[Forest] = []
-    equations, keys, problems = list[EquationRecord](), set[str](), list[str]()
+    equations: list[EquationRecord] = []
+    keys: set[str] = set()
+    problems: list[str] = []
     for item in open_source(source):
         parsed = parse_item(item, "", "displays")
-        check_cancelled()  # then what was parsed is a failure
+        # A draft that was given up looks like one that cannot be read.
+        check_cancelled()
         keys.add(parsed.key)
         if parsed.forest is None:
             problems.append(parsed.message)
@@ -98,20 +102,21 @@ def read_draft(source: str, encoder: Encoder) -> QueryPaper:
     chosen = _thin_out(np.arange(len(equations)), LIMITS.draft_equations)
     vectors = encoder.embed(Forest.concatenate(forests).select(chosen))
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return QueryPaper(frozenset(keys), vectors, [equations[i] for i in chosen.tolist()])
+    return QueryPaper(keys=frozenset(keys), vectors=vectors, equations=[equations[at] for at in chosen.tolist()])
 
 
 def find_related_papers(snapshot: Snapshot, query: QueryPaper, k: int) -> list[PaperHit]:
     """Find the papers whose equations are nearest to those of the query, best first."""
     neighbours = max(2, min(_MAX_NEIGHBOURS, len(snapshot) // _EQUATIONS_PER_NEIGHBOUR))
     own = snapshot.list_keys(query.keys)
+    # The query's own equations are among its neighbours: ask for so many that enough others remain.
     wanted = min(neighbours + len(own), 2 * neighbours + 100)
-    # what one of many equations misses, others find
     cosines, keys = snapshot.search_vectors(query.vectors, wanted)
     is_own = (keys < 0) | np.isin(keys, own)
-    order = np.argsort(is_own, axis=1, kind="stable")[:, :neighbours]
-    cosines = np.take_along_axis(cosines, order, axis=1)
-    keys = np.take_along_axis(np.where(is_own, -1, keys), order, axis=1)
+    others_first = np.argsort(is_own, axis=1, kind="stable")[:, :neighbours]
+    cosines = np.take_along_axis(cosines, others_first, axis=1)
+    keys = np.take_along_axis(np.where(is_own, -1, keys), others_first, axis=1)
+    # The last neighbour of each equation is its baseline; without neighbours, nothing gains.
     baseline = np.array([row[t >= 0][-1] if (t >= 0).any() else 1.0 for row, t in zip(cosines, keys, strict=True)])
     gains = np.where(keys >= 0, cosines - baseline[:, None], 0)
     pairs = _collect_pairs(snapshot, cosines, keys, gains, k)
@@ -123,7 +128,7 @@ def find_related_papers(snapshot: Snapshot, query: QueryPaper, k: int) -> list[P
     shown = [(papers[paper], best[paper][:_SHOWN_PAIRS]) for paper in ranked if paper in papers]
     evidence = _load_evidence(snapshot, query, shown)
     return [
-        PaperHit(paper, min(scores[paper.key] / most, 1.0) if most > 0 else 0.0, found)
+        PaperHit(paper=paper, score=min(scores[paper.key] / most, 1.0) if most > 0 else 0.0, pairs=found)
         for (paper, _), found in zip(shown, evidence, strict=True)
     ]
 
@@ -177,6 +182,7 @@ def _load_evidence(
 ) -> list[tuple[tuple[EquationRecord, EquationRecord, float], ...]]:
     """Read the equations of pairs that are shown; pairs of equations that are gone are left out."""
     every = [pair for _, pairs in shown for pair in pairs]
+    # A draft's own equations are records already; those of a stored paper are keys.
     mine = {pair.ours: query.equations[pair.ours] for pair in every}
     keys = {pair.theirs for pair in every} | {key for key in mine.values() if isinstance(key, int)}
     records = snapshot.get_records(sorted(keys))
@@ -193,20 +199,20 @@ def _load_evidence(
 
 
 def _thin_out(values: Keys, most: int) -> Keys:
-    """Choose at most as many values, evenly spread."""
+    """Return at most `most` values, evenly spaced."""
     return values if len(values) <= most else values[np.linspace(0, len(values) - 1, most).round().astype(np.int64)]
 
 
 def _build_draft_records(parsed: ParsedPaper, forest: Forest, most: int) -> tuple[list[int], list[EquationRecord]]:
-    """Return the trees of at most as many equations of a draft, evenly spread, and the records of these."""
+    """Return the trees and records of at most `most` equations of a draft, evenly spaced."""
     paper = parsed.paper
     record = PaperRecord(
-        parsed.key,
-        parsed.title,
-        tuple(paper.authors) if paper else (),
-        paper.year if paper else None,
-        tuple(paper.fields) if paper else (),
-        parsed.origin,
+        key=parsed.key,
+        title=parsed.title,
+        authors=tuple(paper.authors) if paper else (),
+        year=paper.year if paper else None,
+        fields=tuple(paper.fields) if paper else (),
+        origin=parsed.origin,
     )
     sections = [(heading, SectionProse(latex)) for _, heading, latex in parsed.sections]
     readable = [equation for equation in parsed.equations if equation.tree >= 0]
@@ -216,8 +222,16 @@ def _build_draft_records(parsed: ParsedPaper, forest: Forest, most: int) -> tupl
         heading, prose = sections[equation.section]
         before, after = prose.read_context(equation.mark)
         mathml = to_mathml(NodeColumns.read(forest, equation.tree))
-        name = f"{parsed.key}#{equation.number}"
-        equations.append(
-            EquationRecord(name, -1, equation.latex, mathml, equation.label, heading, before, after, record)
+        draft = EquationRecord(
+            id=f"{parsed.key}#{equation.number}",
+            tree=-1,
+            latex=equation.latex,
+            mathml=mathml,
+            label=equation.label,
+            section=heading,
+            before=before,
+            after=after,
+            paper=record,
         )
+        equations.append(draft)
     return [equation.tree for equation in chosen], equations

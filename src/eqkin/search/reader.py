@@ -52,6 +52,7 @@ _TEXT_ARGUMENTS = re.compile(r"\\(?:text[a-z]*|mbox|operatorname\*?|math[a-z]+|b
 _PLAIN_NAME = re.compile(r"(?<![\\A-Za-z])(?:" + "|".join(sorted(MATH_NAMES, key=len, reverse=True)) + r")(?![A-Za-z])")
 _PLAIN_SIGN = re.compile(r"<=|>=|!=|->|\+-|[√∛∜½⅓¼¾ħ]|(?<![\\A-Za-z])[A-Za-z]*(?:softmax|sqrt)\(")
 _TRAILING = re.compile(r"(?<!\\)(?:\\[,;:! ])*\s*[.,;:]+\s*$")
+_OPERATORS = frozenset("=+*/<>−×·")  # that stand alone between two words
 _RELATION_ENDS = re.compile(r"^(?:=|:|<=?|>=?|≤|≥|\\leq?|\\geq?|→|->|,)+$")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _VOWELS = frozenset("aeiouyäöüéèáíóúàâêîôûåøæœ")
@@ -109,11 +110,13 @@ class QueryReader:
         typed = text.strip()
         if not typed:
             return ReadQuery(text, "words", problem=Problem("nothing was typed", 0, "empty"))
+        # MathML has a limit of its own, so it comes before that of LaTeX.
         if is_mathml(typed) and not as_words:
             return self._read_formula(ReadQuery(text, "mathml"), typed)
         if len(typed) > LIMITS.latex_chars:
             problem = Problem(f"the query is longer than {LIMITS.latex_chars:,} characters", reason="limit: size")
             return ReadQuery(text, "latex", problem=problem)
+        # Text that was copied from a page's source has entities, and may be MathML once they are decoded.
         typed = decode_entities(typed).text
         if is_mathml(typed) and not as_words:
             return self._read_formula(ReadQuery(text, "mathml"), typed)
@@ -126,11 +129,13 @@ class QueryReader:
         if not math:
             return self._read_words(ReadQuery(text, "words"), words)
         if not words:
+            # A product of letters may have been meant as a word: offer to read it so.
             has_words = re.search(r"[^\W\d_]{2}", typed) is not None
             others = (("Read as words instead", "words"),) if has_words else ()
             return self._read_math(ReadQuery(text, "latex", alternatives=others), math)
         both = (("Read all of it as words", "words"), ("Read all of it as a formula", "formula"))
         read = self._read_math(ReadQuery(text, "mixed", words=words, alternatives=both), math)
+        # What cannot be read among words was probably no formula.
         if read.problem is not None:
             return self._read_words(ReadQuery(text, "words"), typed)
         return replace(read, kind="mixed")
@@ -142,13 +147,14 @@ class QueryReader:
         if not name:
             return query
         query = replace(query, kind="name", name=name)
-        if latex:
-            read = self._read_formula(query, latex, wildcards=False)
-            if read.problem is None:
-                return replace(
-                    read, repairs=(), alternatives=(("Search for the words only", "words"), *query.alternatives)
-                )
-        return query
+        if not latex:
+            return query
+        # The law's own formula is searched for, too: other papers state it without its name.
+        read = self._read_formula(query, latex, wildcards=False)
+        if read.problem is not None:
+            return query
+        alternatives = (("Search for the words only", "words"), *query.alternatives)
+        return replace(read, repairs=(), alternatives=alternatives)
 
     def _read_math(self, query: ReadQuery, text: str) -> ReadQuery:
         """Read a formula: LaTeX as it is; anything else is translated, if that can be read."""
@@ -160,21 +166,25 @@ class QueryReader:
         kind = query.kind if query.kind == "mixed" else "unicode" if has_unicode else "ascii"
         found = (*repairs, *translation.repairs)
         read = self._read_formula(replace(query, kind=kind, repairs=found), translation.latex)
+        # If the translation only added braces, the text may be LaTeX as it stands: then it is called that.
         if re.sub(r"[{}\s]", "", translation.latex) == re.sub(r"[{}\s]", "", cleaned):
             given = self._read_formula(replace(query, repairs=repairs), cleaned)
-            if given.mathml == read.mathml:  # it is LaTeX as well
+            if given.mathml == read.mathml:
                 return replace(given, kind="unicode") if kind == "unicode" else given
         if read.problem is None:
             return read
-        return self._read_formula(replace(query, repairs=repairs), cleaned)  # its error has a place in the text
+        # An error in the translation has no place in the text, one in the text itself has.
+        return self._read_formula(replace(query, repairs=repairs), cleaned)
 
     def _read_formula(self, query: ReadQuery, latex: str, *, wildcards: bool = True) -> ReadQuery:
         try:
             formula = self.formulas.read(latex, wildcards=wildcards)
         except (UnreadableFormula, OversizedFormula) as error:
+            # A position in a translation means nothing to whoever typed the text.
             start = query.text.find(latex)
             at = error.problem.position
-            return replace(query, problem=replace(error.problem, position=start + at if start >= 0 <= at else -1))
+            is_known = start >= 0 and at >= 0
+            return replace(query, problem=replace(error.problem, position=start + at if is_known else -1))
         repairs = tuple(dict.fromkeys((*query.repairs, *formula.repairs)))
         return replace(
             query,
@@ -191,21 +201,23 @@ class QueryReader:
         chunks = _split_chunks(text)
         kinds = [self._classify(chunk) for chunk in chunks]
         for at, kind in enumerate(kinds):
-            if kind == "word" and self._is_operand(chunks, kinds, at):
+            if kind == "word" and _is_operand(chunks, kinds, at):
                 kinds[at] = "math"
         if "word" not in kinds:
+            # "to be or not to be" has words of grammar only, but nobody would call it a formula.
             only_stops = all(kind == "stop" for kind in kinds)
             return (text, "") if only_stops else ("", text)
         if "math" not in kinds:
             return text, ""
+        # The formula is the run without words that has most math; letters and numbers may be part of it.
         runs: list[list[int]] = []
         for is_word, members in groupby(range(len(chunks)), key=lambda at: kinds[at] in ("word", "stop")):
             if not is_word:
                 runs.append(list(members))
         best = max(runs, key=lambda run: (sum(kinds[at] == "math" for at in run), len(run)))
-        while best and (
-            _RELATION_ENDS.match(chunks[best[0]]) or kinds[best[0]] == "number" and kinds.count("math") > 1
-        ):
+        # "energy = m c^2" leaves "= m c^2" and "theorem 2 a = b" leaves "2 a = b": cut what joins it to the words.
+        is_only_math = kinds.count("math") <= 1
+        while best and (_RELATION_ENDS.match(chunks[best[0]]) or (kinds[best[0]] == "number" and not is_only_math)):
             best = best[1:]
         while best and _RELATION_ENDS.match(chunks[best[-1]]):
             best = best[:-1]
@@ -214,62 +226,59 @@ class QueryReader:
         words = " ".join(chunk for at, chunk in enumerate(chunks) if at not in set(best))
         return words, " ".join(chunks[at] for at in best)
 
-    @staticmethod
-    def _is_operand(chunks: list[str], kinds: list[str], at: int) -> bool:
-        """Return whether a word is an operand: `force = mass * acceleration`."""
-        before = chunks[at - 1][-1] if at else ""
-        after = chunks[at + 1][0] if at + 1 < len(chunks) else ""
-        signs = "=+*/<>−×·"
-        beside_word = (at > 0 and kinds[at - 1] in ("word", "stop")) or (
-            at + 1 < len(kinds) and kinds[at + 1] in ("word", "stop")
-        )
-        is_before = bool(before) and before in signs and len(chunks[at - 1]) == 1
-        is_after = bool(after) and after in signs and len(chunks[at + 1]) == 1
-        return not beside_word and (is_before or is_after) and (is_before or not before) and (is_after or not after)
-
     def _classify(self, chunk: str) -> str:  # noqa: C901
         """Return what a piece is: math, word, stop (a word of grammar), name (of a sign), letter or number."""
         core = chunk.strip('.,;:"“”„!…') or chunk
+        # A question mark is a wildcard, unless it ends a question.
         if core.endswith("?") and self._is_word(core[:-1]):
             core = core[:-1]
+        # In brackets or quotation marks, a remark is as much a word as what it contains.
         if core[:1] + core[-1:] in ("()", "[]", "''", "‘’") and len(core) > 2:
             inner = [self._classify(part) for part in core[1:-1].split()]
             return "word" if inner and set(inner) <= {"word", "stop"} else "math"
         if core.startswith("$") and len(core) > 1:
             return "math"
         if _SIGN_CHARACTERS.intersection(core) or "?" in core:
+            # C*-algebra
             return "word" if re.fullmatch(r"[A-Z]\*-\w{3,}", core) else "math"
         if core.isdigit():
             return "number"
+        # Punctuation decides nothing.
         if not any(character.isalnum() for character in core) and core not in "-−/":
-            return "letter"  # punctuation
+            return "letter"
         if _WORDS.fullmatch(core):
             return self._classify_letters(core)
+        # f', f'(x), g(x), [x]
         if re.search(r"[^\W\d_]['’]+(?:\(|$)", core) or any(c in "()[]" for c in core):
             return "math"
+        # 3-body, L2-norm
         if re.fullmatch(r"[\w-]+", core) and re.search(r"[^\W\d_]{3}", core):
             parts = [part for part in core.split("-") if len(part) > 2]
             if parts and all(self._is_word(part) for part in parts):
-                return "word"  # 3-body, L2-norm
+                return "word"
         if any(unicodedata.category(c) in ("Sm", "No") or unicodedata.combining(c) for c in core) or core in "-−/!":
             return "math"
+        # 2D, L2
         if re.fullmatch(r"\d[A-Za-z]|[A-Z]\d", core):
-            return "letter"  # 2D, L2
+            return "letter"
         return "math" if re.search(r"[\d/!-]", core) else "word"
 
     def _classify_letters(self, core: str) -> str:
         lower = core.casefold()
         if lower in _STOP_WORDS:
+            # "a" is a letter as often as a word.
             return "letter" if len(core) == 1 else "stop"
         if core.rstrip("'’") in MATH_NAMES or lower in _MATH_WORDS:
             return "name"
         parts = re.split(r"[-–/]", core)
         if len(parts) > 1:
+            # "Navier-Stokes" needs one word, since names are not in the vocabulary; "a/b" needs all to be words.
             words = [len(part) > 2 and self._is_word(part) for part in parts]
             return "word" if any(words) and ("/" not in core or all(words)) else "math"
         letters = core.rstrip("'’")
-        if len(letters) == 1 or (len(letters) < 3 and letters != core):
-            return "math" if letters != core or letters > "\x7f" and not _is_foreign(letters) else "letter"
+        is_primed = letters != core
+        if len(letters) == 1 or (len(letters) < 3 and is_primed):
+            return "math" if is_primed or (letters > "\x7f" and not _is_foreign(letters)) else "letter"
         if any("GREEK" in unicodedata.name(letter, "") for letter in letters) and len(letters) < 5:
             return "math"
         return "word" if self._is_word(core) else "letter"
@@ -281,10 +290,23 @@ class QueryReader:
             return False
         if _is_foreign(letters[0]) or letters in load_vocabulary():
             return True
-        if "'" in letters or "’" in letters or len(letters) > 2 and self._knows_word(letters):
+        if "'" in letters or "’" in letters or (len(letters) > 2 and self._knows_word(letters)):
             return True
+        # Unknown words are long, written in one case, and can be pronounced: "abcd" and "mGh" are products.
         is_cased = text[1:].islower() or text.isupper()
         return len(letters) > 3 and is_cased and _is_pronounceable(letters)
+
+
+def _is_operand(chunks: list[str], kinds: list[str], at: int) -> bool:
+    """Return whether a word is an operand: `force = mass * acceleration`."""
+    before = chunks[at - 1] if at else ""
+    after = chunks[at + 1] if at + 1 < len(chunks) else ""
+    neighbours = [kinds[other] for other in (at - 1, at + 1) if 0 <= other < len(kinds)]
+    # Two words in a row are prose.
+    if "word" in neighbours or "stop" in neighbours:
+        return False
+    is_before, is_after = before in _OPERATORS, after in _OPERATORS
+    return (is_before or is_after) and (is_before or not before) and (is_after or not after)
 
 
 _default_readers: list[QueryReader] = []
@@ -325,6 +347,7 @@ def is_clean_latex(text: str) -> bool:
 def _clean_ends(text: str) -> tuple[str, tuple[str, ...]]:
     """Remove delimiters and punctuation around a formula; say so if that is worth a word."""
     repairs = []
+    # Delimiters belong to the formula only if they surround all of it.
     dollars = len(re.findall(r"(?<!\\)\$", text))
     stripped = text.strip()
     if dollars % 2 or (dollars and not (stripped.startswith("$") and stripped.endswith("$"))):
@@ -332,6 +355,7 @@ def _clean_ends(text: str) -> tuple[str, tuple[str, ...]]:
         repairs.append("Removed a stray $.")
     elif dollars:
         text = re.sub(r"^\s*\$+|\$+\s*$", "", text)
+    # The formula may have been copied with the end of its sentence.
     cut = _TRAILING.sub("", text)
     if cut.strip() and cut != text and not text.rstrip().endswith("..."):
         text = cut
@@ -340,7 +364,10 @@ def _clean_ends(text: str) -> tuple[str, tuple[str, ...]]:
 
 def _split_chunks(text: str) -> list[str]:
     """Split at spaces that are not within brackets."""
-    chunks, depth, current = [], 0, ""
+    chunks: list[str] = []
+    depth = 0
+    current = ""
+    # Spaces within brackets do not separate, unless a bracket is missing: then nobody knows where it ends.
     opened = text.count("(") + text.count("[") + text.count("{")
     closed = text.count(")") + text.count("]") + text.count("}")
     for part in re.split(r"(\s+|(?<!\\)\$[^$]+\$)", text):
@@ -366,6 +393,7 @@ def _is_foreign(letter: str) -> bool:
 
 
 def _is_pronounceable(word: str) -> bool:
+    # No word has five consonants, four vowels or three equal letters in a row.
     if len(set(word)) < 3 or not _VOWELS.intersection(word):
         return False
     return re.search(r"[^aeiouyäöüéèáíóúàâêîôûåøæœ]{5}|[aeiou]{4}|(.)\1\1", word) is None
