@@ -19,8 +19,10 @@ from eqkin.latex.environments import DIAGRAM_COMMANDS
 from eqkin.latex.macros import Macro
 from eqkin.latex.typed import restore_spaces
 
-_REPAIR_ROUNDS = 4  # a repaired formula may show another mistake
-_SPACE_ROUNDS = 3  # a formula with some spaces restored may show others
+# More than one, since a repaired formula may show another mistake.
+_REPAIR_ROUNDS = 4
+# More than one, since a formula with some spaces restored may show others.
+_SPACE_ROUNDS = 3
 _DIAGRAM_ENVIRONMENT = re.compile(r"No such environment: (?:tikz|xy|picture|feyn|CD|quantikz|prooftree|axis|pgf)")
 _TEXT = re.compile(r"\\(?:text[a-z]*|mbox|hbox|operatorname\*?|mathrm|mathtt|mathit|mathsf|textnormal)\s*\{[^{}]*\}")
 _UNDERSCORE = re.compile(r"(?<!\\)_")
@@ -151,7 +153,8 @@ def repair_formula(text: str, failure: Failure) -> tuple[str, str] | None:
     return None
 
 
-_Repair = Callable[[str, int], str]  # from a formula and the place of the failure to the repaired formula
+# From a formula and the place of the failure to the repaired formula.
+_Repair = Callable[[str, int], str]
 
 
 def _substitute(pattern: str, replacement: str) -> _Repair:

@@ -41,13 +41,17 @@ from eqkin.latex.macros import Macro, find_providers, load_preludes
 from eqkin.limits import LIMITS, Limits, check_cancelled
 
 LIMIT_ERRORS = (JSTimeoutException, JSOOMException, JSEvalException)
-_PARSED_NODES = 40_000  # of presentation trees parsed in one call
+# Nodes of presentation trees that are parsed in one call.
+_PARSED_NODES = 40_000
 # Without V8's last compiler, engines read formulas faster, and explain the first hundreds of hits in two thirds of the
 # time: code optimised for some formulas is discarded when another differs. Only indexing loses a tenth.
 _ENGINE_FLAGS = ("--single-threaded", "--no-opt", "--no-lazy-feedback-allocation")
-_STOP_SECONDS = 1.0  # until an engine delivers the answer of a script that was stopped
-_ENGINE_ADDRESS_BYTES = 2_000_000_000_000  # V8 reserves 1.5 TB for its sandbox
-_START_LOCK = Lock()  # V8 initialises itself with its first engine; two threads at once may end the process
+# How long an engine may take to deliver the answer of a script that was stopped.
+_STOP_SECONDS = 1.0
+# V8 reserves 1.5 TB for its sandbox.
+_ENGINE_ADDRESS_BYTES = 2_000_000_000_000
+# V8 initialises itself with its first engine; two threads at once may end the process.
+_START_LOCK = Lock()
 _UNDEFINED = re.compile(
     r"(?:Undefined control sequence: |Unrecognized (?:infix )?control sequence: )(\\(?:[A-Za-z@]+|.))", re.DOTALL
 )
@@ -359,8 +363,10 @@ class FormulaEngine:
         evaluate(self._engine, f"start({to_json(prepared)})", self._reading_seconds + self.limits.document_seconds)
 
 
-_idle_engines: deque[FormulaEngine] = deque()  # of this process
-_parent_engines: list[object] = []  # engines do not survive a fork; to collect them would wait for them
+# The engines of this process that nobody uses.
+_idle_engines: deque[FormulaEngine] = deque()
+# Engines do not survive a fork; collecting them would wait for them.
+_parent_engines: list[object] = []
 
 
 @contextmanager

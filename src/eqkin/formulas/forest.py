@@ -144,8 +144,10 @@ class Forest:
             return
         if not 0 <= int(self.n_children.min()) <= int(self.n_children.max()) < nodes:
             raise CorruptData("forest: a node has more children than there are nodes, or fewer than none")
-        for trees, part in iter_blocks(self.offsets):  # to limit memory
-            offsets, counts = self.offsets[trees.start : trees.stop + 1] - part.start, self.n_children[part]
+        # Block by block, to limit memory.
+        for trees, part in iter_blocks(self.offsets):
+            offsets = self.offsets[trees.start : trees.stop + 1] - part.start
+            counts = self.n_children[part]
             children = np.add.reduceat(counts, offsets[:-1], dtype=np.int64)
             first_child = compute_first_children(counts, offsets)
             if (children != np.diff(offsets) - 1).any() or (first_child <= np.arange(len(counts))).any():

@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 Codes = npt.NDArray[np.uint64]
 
-GOLDEN = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio
+# 2^64 divided by the golden ratio.
+GOLDEN = 0x9E3779B97F4A7C15
 MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-_BASE = 0xD1342543DE82EF95  # odd, so that its powers have inverses
+# Odd, so that its powers have inverses.
+_BASE = 0xD1342543DE82EF95
 
 
 def hash_strings(names: Iterable[str]) -> Codes:

@@ -27,12 +27,16 @@ from eqkin.formulas.terms import COMPARED_FAMILIES, Terms, extract_terms
 from eqkin.storage.files import write_file
 
 BUNDLED_FREQUENCIES = Path(__file__).parent / "frequencies.safetensors"
-RARE_TERM_COUNT = 4  # assumed document frequency of a term that is not in the table
-_MIN_FORMULAS = 24  # document frequency from which a term is in the table
+# The document frequency that is assumed of a term that is not in the table.
+RARE_TERM_COUNT = 4
+# Terms of fewer formulas are not in the table.
+_MIN_FORMULAS = 24
 _MIN_IDF = 0.1
-MAX_COUNTED = 16  # occurrences of a term in a formula; more of them weigh hardly more
+# More occurrences of a term in a formula weigh hardly more.
+MAX_COUNTED = 16
 SATURATED_COUNTS = np.array([2 * count / (count + 1) for count in range(MAX_COUNTED + 1)], np.float32)
-_NORM_STEPS = 24  # 8 bits are enough for norms up to 41,000; 122,880 formulas have at most 10,858
+# 8 bits are enough for norms up to 41,000; 122,880 formulas have at most 10,858.
+_NORM_STEPS = 24
 _DECODED_NORMS = np.expm1(np.arange(256) / _NORM_STEPS).astype(np.float32)
 
 TermCodes = npt.NDArray[np.uint32]

@@ -16,11 +16,16 @@ from eqkin.compiler import njit
 from eqkin.formulas.hashing import GOLDEN, MULTIPLIERS
 from eqkin.formulas.kinds import FAMILY_BITS, LabelKinds
 
-_PATH, _TREE = 0, 1  # families of terms, see `terms.TERM_FAMILIES`
-_MAX_PATH = 4  # ancestors of a leaf in its longest path
-_MAX_POSITION = 3  # later operands share a slot
-_CODE_BUCKETS, _BUCKET_SHIFT = 256, np.uint32(24)  # of the terms of a query
-_NAMED, _ANONYMOUS, _BITS = 1, 2, 3  # columns of a table of labels
+# The numbers of families in `terms.TERM_FAMILIES`.
+_PATH, _TREE = 0, 1
+# The longest path of a leaf ends with this ancestor.
+_MAX_PATH = 4
+# Operands after this position share a slot.
+_MAX_POSITION = 3
+# Terms of a query are looked up by their leading bits.
+_CODE_BUCKETS, _BUCKET_SHIFT = 256, np.uint32(24)
+# Columns of the table that `labels.describe_labels` returns.
+_NAMED, _ANONYMOUS, _BITS = 1, 2, 3
 
 _FAMILY_BITS = np.uint64(FAMILY_BITS)
 _ZERO, _HALF = np.uint64(0), np.uint64(32)
@@ -47,7 +52,9 @@ def find_parents(label, depth, offsets, labels):
         offsets: The first node of each tree, and the end of the last.
         labels: The number of labels.
     """
-    parent, last = np.empty(len(depth), np.int64), np.zeros(len(depth) + 1, np.int64)  # the last node of each depth
+    parent = np.empty(len(depth), np.int64)
+    # The last node of each depth.
+    last = np.zeros(len(depth) + 1, np.int64)
     if len(label) != len(depth) or offsets[0] != 0 or offsets[-1] != len(depth):
         return parent[:0]
     for tree in range(len(offsets) - 1):
@@ -88,18 +95,21 @@ def find_outlines(label, parent, table):
     count = 0
     for node in range(size):
         up, bits, operands = parent[node], table[label[node], _BITS], n_children[node]
-        if operands > 0 and is_plain[node] and bits & _APPLIED != _ZERO:  # the first operand follows its operator
+        # The first operand follows its operator. An application to plain operands shows only what is applied.
+        if operands > 0 and is_plain[node] and bits & _APPLIED != _ZERO:
             is_applied[node] = table[label[node + 1], _BITS] & _VARIABLE != _ZERO
         is_dropped[node] = bits & _DETAIL != _ZERO
         above[node] = up
         if up != node:
-            is_dropped[node] = is_dropped[node] or is_dropped[up] or is_applied[up]  # with everything below
+            # What is below a dropped node is dropped, too.
+            is_dropped[node] = is_dropped[node] or is_dropped[up] or is_applied[up]
             if is_spliced[up] and parent[up] != up:
                 above[node] = above[up]
         is_spliced[node] = bits & _WRAPPER != _ZERO and operands > 0 and (up != node or operands == 1)
         if not is_dropped[node] and not is_spliced[node]:
             nodes[count], shown[count], number[node] = node, node + is_applied[node], count
-            parents[count] = count if is_spliced[above[node]] else number[above[node]]  # the root is spliced
+            # Below a spliced root, nodes are roots.
+            parents[count] = count if is_spliced[above[node]] else number[above[node]]
             count += 1
     return nodes[:count], shown[:count], parents[:count]
 
@@ -202,7 +212,8 @@ def add_overlaps(label, depth, offsets, table, seeds, codes, families, weights, 
     tree, counts = np.empty(len(label), np.int64), np.zeros((n_trees, n_terms + 1), np.int32)
     for number in range(n_trees):
         tree[offsets[number] : offsets[number + 1]] = number
-    first, term = np.zeros(_CODE_BUCKETS + 1, np.int64), 0  # of the codes with the same leading bits
+    # The first of the codes with each value of the leading bits.
+    first, term = np.zeros(_CODE_BUCKETS + 1, np.int64), 0
     for bucket in range(_CODE_BUCKETS):
         while term < n_terms and codes[term] >> _BUCKET_SHIFT == bucket:
             term += 1

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-FAMILY_BITS = 2  # of the number of a family of terms
+# Enough for the number of any family of terms.
+FAMILY_BITS = 2
 
 
 class LabelKinds:

@@ -14,7 +14,8 @@ import numpy as np
 from eqkin.formulas.hashing import Codes, hash_string
 from eqkin.formulas.kinds import LabelKinds
 
-LABEL_COLUMNS = 4  # see `describe_labels`
+# The columns of what `describe_labels` returns.
+LABEL_COLUMNS = 4
 _MAX_CACHED_LABELS = 1 << 16
 _ANY_VARIABLE = hash_string("any variable")
 

@@ -24,8 +24,10 @@ from eqkin.errors import BadInput, LimitReached
 from eqkin.formulas.forest import Forest, accumulate
 from eqkin.limits import LIMITS
 
-ROW_TAGS = frozenset({"mrow", "mstyle", "mpadded", "math"})  # mean nothing inside each other
-HORIZONTAL_TAGS = ROW_TAGS | {"mtd", "msqrt", "menclose", "merror", "mphantom"}  # their children are one row
+# Rows, which mean nothing inside each other.
+ROW_TAGS = frozenset({"mrow", "mstyle", "mpadded", "math"})
+# Elements whose children are one row.
+HORIZONTAL_TAGS = ROW_TAGS | {"mtd", "msqrt", "menclose", "merror", "mphantom"}
 MATHML_TAGS = frozenset(
     "mi mn mo ms mtext mspace mrow mfrac msqrt mroot mstyle merror mpadded mphantom mfenced menclose msub msup"
     " msubsup munder mover munderover mmultiscripts mprescripts none mtable mtr mtd mlabeledtr maligngroup malignmark"
@@ -40,12 +42,14 @@ MATHML_ATTRIBUTES = frozenset(
     " width".split()
 )
 _LEAF_TAGS = frozenset("mi mn mo ms mtext mspace".split())
-_SMALL_SPACES = "\u2004\u2005\u2006\u2009\u200a\u2063"  # alone in a row they mean nothing
+# Spaces that mean nothing if they are alone in a row.
+_SMALL_SPACES = "\u2004\u2005\u2006\u2009\u200a\u2063"
 _BLANKS = re.compile(r"[ \t\r\n]+")
 _DROPPED_TAGS = frozenset("annotation annotation-xml".split())
 _ENTITY = re.compile(r"&([A-Za-z][A-Za-z0-9]*);")
 _XML_ENTITIES = frozenset({"amp", "lt", "gt", "quot", "apos"})
-NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # no XML document may contain these
+# Characters that no XML document may contain.
+NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _UNSAFE_VALUE = re.compile(r"[<>&\"'`\x00-\x1f\ud800-\udfff\ufffe\uffff]|url\(|javascript:|expression\(", re.IGNORECASE)
 
 
@@ -112,7 +116,9 @@ def _number_strings(strings: Iterable[str]) -> tuple[list[str], npt.NDArray[np.i
 
 class _MathmlReader:
     def __init__(self) -> None:
-        self.nodes, self.skipping = 0, 0
+        self.nodes = 0
+        # How many elements are open that are dropped.
+        self.skipping = 0
         self.root = Node("math")
         self.stack = [self.root]
 
@@ -140,7 +146,8 @@ class _MathmlReader:
             return
         node = self.stack.pop()
         if node.children and node.tag in _LEAF_TAGS:
-            node.tag = "mrow"  # a leaf contains only text; KaTeX puts whole expressions into <mo>
+            # A leaf contains only text; KaTeX puts whole expressions into <mo>.
+            node.tag = "mrow"
         node.text = _BLANKS.sub(" ", node.text).strip(" ") if node.tag in _LEAF_TAGS else ""
         if node.tag == "mtext" and node.text and not node.text.strip(_SMALL_SPACES):
             if self.stack[-1].tag in HORIZONTAL_TAGS:
@@ -167,7 +174,8 @@ def parse_mathml(markup: str) -> Node:
     markup = _ENTITY.sub(lambda m: m[0] if m[1] in _XML_ENTITIES else escape(html5.get(m[1] + ";", "?")), markup)
     reader = _MathmlReader()
     parser = expat.ParserCreate()
-    parser.StartElementHandler, parser.EndElementHandler = reader.start_element, reader.end_element
+    parser.StartElementHandler = reader.start_element
+    parser.EndElementHandler = reader.end_element
     parser.CharacterDataHandler = reader.add_text
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = reader.refuse_declaration
     parser.ExternalEntityRefHandler = reader.refuse_declaration
@@ -184,7 +192,8 @@ def parse_mathml(markup: str) -> Node:
         raise BadInput("MathML without content")
     root = flat[0] if len(flat) == 1 else Node("mrow", children=flat)
     for node in list_nodes(root):
-        node.tag = "mrow" if node.tag == "math" else node.tag  # <math> deep inside, as in <mi><math>
+        # A <math> may be deep inside, as in <mi><math>.
+        node.tag = "mrow" if node.tag == "math" else node.tag
     return root
 
 
@@ -218,13 +227,15 @@ def _write_math(inside: str, display: bool) -> str:
 
 def _write_nodes(columns: NodeColumns, classes: Mapping[int, str] | None) -> list[str]:
     """Return the markup of each node and its descendants."""
-    written, following = [""] * len(columns.tags), len(columns.tags)
+    following = len(columns.tags)
+    written = [""] * following
     backwards = map(reversed, (range(following), columns.tags, columns.attributes, columns.texts, columns.counts))
-    for number, tag, extra, text, count in zip(*backwards, strict=True):  # children before their parents
+    # Backwards, so that children come before their parents.
+    for number, tag, extra, text, count in zip(*backwards, strict=True):
         opening, inside, closing = _write_ends(tag, extra, text)
         if count:
-            end, following = following, following - count
-            inside += "".join(written[following:end])
+            following -= count
+            inside += "".join(written[following : following + count])
         if classes is not None:
             shade = f' class="{classes[number]}"' if number in classes else ""
             opening += f' data-node="{number}"{shade}'
@@ -236,7 +247,7 @@ def _write_nodes(columns: NodeColumns, classes: Mapping[int, str] | None) -> lis
 def _write_ends(tag: str, attributes: str, text: str) -> tuple[str, str, str]:
     """Return the start of an element up to its attributes, its text, and its end."""
     known = tag if tag in MATHML_TAGS else "mrow"
-    pairs = _read_attributes(attributes) if attributes else ()
+    pairs = _read_attributes(attributes)
     allowed = "".join(f" {name}={quoteattr(value)}" for name, value in pairs if _is_allowed(name, value))
     return f"<{known}{allowed}", escape(NOT_XML.sub("", text)), f"</{known}>"
 
@@ -248,20 +259,18 @@ def to_forest(root: Node) -> Forest:
 
 @lru_cache(1_000)
 def _read_attributes(lines: str) -> list[tuple[str, str]]:
-    return [(name, value) for name, _, value in (line.partition("=") for line in lines.split("\n"))]
+    return [(name, value) for name, _, value in (line.partition("=") for line in lines.split("\n") if line)]
 
 
 def to_node(forest: Forest, index: int) -> Node:
     """Return the tree at `index` of a forest as nodes."""
-    start, end = int(forest.offsets[index]), int(forest.offsets[index + 1])
-    tags, attributes, texts = forest.tags, forest.attributes, forest.texts
-    columns = (column[start:end].tolist() for column in (forest.tag, forest.attribute, forest.text))
+    columns = NodeColumns.read(forest, index)
     nodes = [
-        Node(tags[tag], dict(_read_attributes(attributes[lines])) if attributes[lines] else {}, texts[text], [])
-        for tag, lines, text in zip(*columns, strict=True)
+        Node(tag, dict(_read_attributes(lines)), text)
+        for tag, lines, text in zip(columns.tags, columns.attributes, columns.texts, strict=True)
     ]
     following = 1
-    for node, count in zip(nodes, forest.n_children[start:end].tolist(), strict=True):
+    for node, count in zip(nodes, columns.counts, strict=True):
         if count:
             node.children = nodes[following : following + count]
             following += count

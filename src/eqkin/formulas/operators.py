@@ -23,9 +23,11 @@ from eqkin.formulas.labels import describe_labels
 from eqkin.formulas.packing import hash_columns, pack_columns, unpack_columns
 
 Integers = npt.NDArray[np.int64]
-# canonical: notation unified; renamed: its variables without names; weak: terms moved, scaled, solved for a variable
+# The forms of a statement. canonical: notation unified; renamed: variables without names; weak: terms moved, scaled,
+# solved for a variable.
 FORM_KINDS = ("canonical", "renamed", "weak", "weak renamed")
-SAME_FORM_KINDS = FORM_KINDS[:3]  # in which two statements are the same, up to names and notation
+# Two statements that share one of these forms are the same, up to names and notation.
+SAME_FORM_KINDS = FORM_KINDS[:3]
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,12 @@ class OperatorForest:
 
     def to_json(self, tree: int) -> Any:
         """Return a tree as nested lists: `["=", "v:E", ["*", "v:m", ["pow", "v:c", "n:2"]]]`."""
-        done: list[tuple[int, Any]] = []  # depth and subtree of those that wait for their parent, the last one first
+        # Depth and subtree of the nodes that wait for their parent, the last one first.
+        done: list[tuple[int, Any]] = []
         for node in range(self.offsets[tree + 1] - 1, self.offsets[tree] - 1, -1):
-            name, depth, children = self.labels[self.label[node]], self.depth[node], []
+            name = self.labels[self.label[node]]
+            depth = self.depth[node]
+            children = []
             while done and done[-1][0] > depth:
                 children.append(done.pop()[1])
             done.append((depth, [name, *children] if children else name))

@@ -30,9 +30,12 @@ _SPACED_OPERATORS = frozenset("=≠<>≤≥≪≫≈≡∼≃≅∝+−±∓→�
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _SCRIPT_TAGS = ("msub", "msup", "msubsup", "mfrac", "msqrt")
 _WHITESPACE = re.compile(r"\s+")
-_MAX_CACHED = 20_000  # formulas
-_LOCK = Lock()  # a converter serves one thread at a time
-_CACHE: dict[str, str] = {}  # MathML by LaTeX, "" for what cannot be read
+# Formulas whose MathML is kept.
+_MAX_CACHED = 20_000
+# Protects the cache.
+_LOCK = Lock()
+# MathML by LaTeX; "" for what cannot be read.
+_CACHE: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,8 @@ def _format_row(nodes: list[Node]) -> str:
 
 def _format_leaf(node: Node) -> str:
     text = node.text
-    if text in ("\u2061", "\u2062", "\u2063", "\u2064"):  # invisible: applied to, times, comma, plus
+    # Invisible signs: applied to, times, comma, plus.
+    if text in ("\u2061", "\u2062", "\u2063", "\u2064"):
         return " " if text == "\u2061" else ""
     if node.attributes.get("mathvariant") == "double-struck":
         return "".join(_DOUBLE_STRUCK.get(letter, letter) for letter in text)

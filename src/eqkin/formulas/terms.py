@@ -25,8 +25,10 @@ from eqkin.formulas.hashing import Codes, combine_hashes, hash_strings
 from eqkin.formulas.kinds import FAMILY_BITS
 from eqkin.formulas.operators import FORM_KINDS, OperatorForest
 
-TERM_FAMILIES = ("path", "tree", "form")  # by their number in `Terms.family`
-COMPARED_FAMILIES = 2  # the first ones make similarities; forms only find formulas
+# Their places are the numbers in `Terms.family`.
+TERM_FAMILIES = ("path", "tree", "form")
+# The first families make similarities; forms only find formulas.
+COMPARED_FAMILIES = 2
 # The bundled table of frequencies counts the hashes that come from these names.
 _SEEDS = hash_strings(["outline path", "outline anytree", "operator form"])
 _FORM = TERM_FAMILIES.index("form")
