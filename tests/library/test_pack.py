@@ -26,9 +26,6 @@ def packed(library: Library, tmp_path: Path) -> Path:
 
 
 def test_a_library_comes_back_and_packing_is_reproducible(packed: Path, tmp_path: Path) -> None:
-    # A killed process left this.
-    (tmp_path / ".copy.unpacking" / "unpacked").mkdir(parents=True)
-    (tmp_path / ".copy.unpacking" / "unpacked" / "half").touch()
     unpack(packed, tmp_path / "copy")
     assert verify(tmp_path / "copy") == verify(tmp_path / "library")
     assert not verify(tmp_path / "copy").problems + verify(tmp_path / "copy").notes
@@ -81,7 +78,7 @@ def test_members_that_lead_outside_or_are_foreign_are_refused(tmp_path: Path, na
 
 def test_a_file_without_a_database_is_refused(tmp_path: Path) -> None:
     path = write_tar(tmp_path / "x.eqkin", tarfile.TarInfo("index/index.json"))
-    with pytest.raises(CorruptData, match=r"no library\.db"):
+    with pytest.raises(CorruptData, match="pack it again"):
         unpack_library(path, tmp_path / "out")
 
 

@@ -34,14 +34,6 @@ class PaperTask:
     formulas: str = "rows"  # which formulas become equations
 
 
-@dataclass(frozen=True)
-class SourceError:
-    """A source that could not be read, or not to its end."""
-
-    message: str
-    reason: str = "damaged source"
-
-
 @dataclass
 class AddReport:
     """Counts of what `Library.add` did: so far, or in the end."""
@@ -59,9 +51,11 @@ class AddReport:
         """Count a file within a source that was not read."""
         self.skipped[why] += 1
 
-    def add_source_error(self, error: SourceError) -> None:
-        """Add a source that could not be read, or not to its end."""
-        self._add_problem(error.reason, error.message)
+    def add_problem(self, reason: str, message: str) -> None:
+        """Count a paper or a source that could not be read, or not to its end."""
+        self.failed[reason] += 1
+        self.problems.append(message)
+        del self.problems[_MAX_PROBLEMS:]
 
     def count_paper(self, parsed: ParsedPaper) -> None:
         """Count a paper."""
@@ -69,7 +63,7 @@ class AddReport:
             self.unchanged += 1
         elif parsed.failure:
             named = parsed.message.startswith(parsed.origin) or parsed.origin in parsed.message[:300]
-            self._add_problem(parsed.failure, parsed.message if named else f"{parsed.origin}: {parsed.message}")
+            self.add_problem(parsed.failure, parsed.message if named else f"{parsed.origin}: {parsed.message}")
         else:
             self.papers += 1
             for equation in parsed.equations:
@@ -77,11 +71,6 @@ class AddReport:
                     self.equations[equation.status] += 1
                 elif equation.tree >= 0:
                     self.more["rows" if equation.whole >= 0 else "inline"] += 1
-
-    def _add_problem(self, reason: str, message: str) -> None:
-        self.failed[reason] += 1
-        self.problems.append(message)
-        del self.problems[_MAX_PROBLEMS:]
 
 
 def ingest(
@@ -178,7 +167,7 @@ class _Ingest:
         try:
             yield
         except EqkinError as error:
-            self.report.add_source_error(SourceError(str(error)))
+            self.report.add_problem("damaged source", str(error))
 
     def add(self, parsed: ParsedPaper) -> None:
         """Write and count what a worker found."""

@@ -13,16 +13,17 @@ import shutil
 import sqlite3
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import BinaryIO
 
 import zstandard
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.library.database import DATABASE_NAME, INDEX_FOLDER, open_sqlite, translate_sqlite_errors
+from eqkin.library.database import DATABASE_NAME, INDEX_FOLDER
 from eqkin.library.files import LibraryFiles
-from eqkin.storage.files import WriterLock, sync_folder, write_atomically
+from eqkin.storage.files import sync_folder, write_atomically
 
 Progress = Callable[[int], None]
 
@@ -87,37 +88,27 @@ def _write_tar(file: BinaryIO, paths: dict[str, Path], progress: Progress) -> No
 def unpack_library(source: Path, target: Path, progress: Progress | None = None) -> None:
     """Unpack what `pack_library` wrote to a folder that does not exist yet; nothing is left of a damaged one.
 
-    A killed process leaves `.NAME.unpacking` next to the target, which the next one deletes.
-
     Raises:
         BadInput: The target exists, or the source is not a packed library.
         CorruptData: The source is damaged or incomplete.
-        LibraryBusy: Another process is unpacking to this target.
         StorageFailed: The folder cannot be written.
     """
-    temporary = target.with_name(f".{target.name}.unpacking")
-    if target.exists() or temporary.is_symlink():
-        raise BadInput(f"{target if target.exists() else temporary}: exists already; choose another folder")
+    if target.exists():
+        raise BadInput(f"{target}: exists already; choose another folder")
     try:
-        temporary.mkdir(parents=True, exist_ok=True)
-        with WriterLock(temporary):
-            folder = temporary / "unpacked"
-            try:
-                shutil.rmtree(folder, ignore_errors=True)
-                folder.mkdir()
-                _unpack_members(source, folder, progress or (lambda done: None))
-                _check_database(folder / DATABASE_NAME, source)
-                # The files must be durable before the folder gets its name.
-                for path in (*folder.rglob("*"), folder):
-                    if path.is_dir():
-                        sync_folder(path)
-                os.rename(folder, target)
-                sync_folder(target.parent)
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-                with suppress(OSError):
-                    (temporary / "lock").unlink()
-                    temporary.rmdir()
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as temporary:
+            folder = Path(temporary) / "unpacked"
+            folder.mkdir()
+            _unpack_members(source, folder, progress or (lambda done: None))
+            if not (folder / DATABASE_NAME).exists():
+                raise CorruptData(f"{source}: has no {DATABASE_NAME}; pack it again")
+            # The files must be durable before the folder gets its name.
+            for path in (*folder.rglob("*"), folder):
+                if path.is_dir():
+                    sync_folder(path)
+            os.rename(folder, target)
+            sync_folder(target.parent)
     except OSError as error:
         raise StorageFailed(f"{target}: {error.strerror or error}") from error
 
@@ -133,7 +124,7 @@ def _unpack_members(source: Path, folder: Path, progress: Progress) -> None:
             if data is None or not _MEMBER_NAMES.fullmatch(member.name) or path.exists():
                 raise CorruptData(f"{source}: {member.name!r} does not belong to a library; copy it again")
             if done + member.size > room:
-                raise StorageFailed(f"{folder.parent.parent}: the disk has only {room:,} bytes left; make room")
+                raise StorageFailed(f"{folder.parent.parent}: its disk has only {room:,} bytes left; make room")
             stream.budget += member.size
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("wb") as file:
@@ -195,13 +186,3 @@ def _open_tar(source: Path) -> Iterator[tuple[tarfile.TarFile, _BoundedStream]]:
                 yield tar, stream
     except (tarfile.TarError, zstandard.ZstdError, EOFError) as error:
         raise BadInput(f"{source}: is not a packed library ({error})") from error
-
-
-def _check_database(path: Path, source: Path) -> None:
-    """Raise `CorruptData` unless SQLite finds a database intact."""
-    if not path.exists():
-        raise CorruptData(f"{source}: has no {DATABASE_NAME}, or ends too early; copy it again")
-    with translate_sqlite_errors(source, "copy it again"), closing(open_sqlite(path)) as connection:
-        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if found != "ok":
-        raise CorruptData(f"{source}: {found}; copy it again")

@@ -180,11 +180,6 @@ def read_corpus(library: LibraryFiles) -> Iterator[CorpusTables]:
         yield CorpusTables(papers, table, links)
 
 
-def list_tree_ids(library: LibraryFiles) -> Integers:
-    """Return the keys of all equations that have a tree, in ascending order."""
-    return library.list_tree_keys()
-
-
 def _select(library: LibraryFiles, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
     with library.translate_errors():
         return library.connection.execute(query, values).fetchall()
