@@ -5,11 +5,12 @@ Every function translates SQLite's errors and closes its cursor, so that it keep
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
@@ -105,45 +106,66 @@ def read_sections(library: LibraryFiles, ids: Iterable[int]) -> dict[int, tuple[
     return {number: (title, prose) for number, title, prose in rows}
 
 
-def read_paper_text(library: LibraryFiles, key: str) -> PaperText | None:
-    """Return the text of a paper; None if it is not there."""
+class PaperRows(NamedTuple):
+    """The rows of a paper, with all columns."""
+
+    paper: sqlite3.Row  # also paper_title, unpacked_macros
+    sections: list[sqlite3.Row]  # also text
+    equations: list[sqlite3.Row]  # also has_tree
+
+
+def read_paper_rows(library: LibraryFiles, condition: str, value: int | str) -> PaperRows | None:
+    """Read a paper; None if there is none.
+
+    Args:
+        library: The library.
+        condition: Which paper, such as `p.key IS ?`.
+        value: The value in the condition.
+
+    Raises:
+        CorruptData: A row is damaged or lost.
+    """
     with library.hold_state():
         papers = _select(
             library,
-            "SELECT id, content, title, abstract, n_sections, n_equations FROM papers p "
-            f"WHERE key IS ? AND {INTACT_PAPER}",
-            (key,),
+            "SELECT p.*, p.title AS paper_title, decompress(p.macros) AS unpacked_macros FROM papers p "
+            f"WHERE {condition} AND {INTACT_PAPER}",
+            (value,),
         )
         if not papers:
             return None
-        ((number, content, title, abstract, n_sections, n_equations),) = papers
+        paper = papers[0]
         sections = _select(
             library,
-            "SELECT s.id, s.title, decompress_text(s.prose) FROM papers p "
-            f"JOIN sections s ON {SECTIONS_OF_PAPER} WHERE p.id IS ? AND {INTACT_SECTION} ORDER BY s.id",
-            (number,),
+            f"SELECT s.*, decompress_text(s.prose) AS text FROM papers p JOIN sections s ON {SECTIONS_OF_PAPER} "
+            f"WHERE p.id IS ? AND {INTACT_SECTION} ORDER BY s.id",
+            (paper["id"],),
         )
         equations = _select(
             library,
-            f"SELECT e.section, e.mark, e.id, e.label, {HAS_TREE} AND e.whole IS NULL AND NOT e.inline "
-            f"FROM papers p JOIN equations e ON {EQUATIONS_OF_PAPER} "
+            f"SELECT e.*, {HAS_TREE} AS has_tree FROM papers p JOIN equations e ON {EQUATIONS_OF_PAPER} "
             f"WHERE p.id IS ? AND {INTACT_EQUATION} ORDER BY e.id",
-            (number,),
+            (paper["id"],),
         )
-    require_rows(library, key, (len(sections), len(equations)), (n_sections, n_equations))
+    if (len(sections), len(equations)) != (paper["n_sections"], paper["n_equations"]):
+        raise CorruptData(f"{library.folder}: a part of {paper['key']} is lost; run `eqkin verify`")
+    return PaperRows(paper, sections, equations)
+
+
+def read_paper_text(library: LibraryFiles, key: str) -> PaperText | None:
+    """Return the text of a paper; None if it is not there."""
+    rows = read_paper_rows(library, "p.key IS ?", key)
+    if rows is None:
+        return None
     marks: dict[int, dict[int, int]] = {}
     labels: dict[str, int] = {}
-    for section, mark, equation, label, is_display in equations:
-        if is_display:
-            marks.setdefault(section, {})[mark] = equation
-            labels.setdefault(label, equation)
-    return PaperText(content, title, abstract, tuple(map(tuple, sections)), marks, labels)
-
-
-def require_rows(library: LibraryFiles, paper: str, found: tuple[int, int], expected: tuple[int, int]) -> None:
-    """Raise `CorruptData` if sections or equations of a paper are lost."""
-    if found != expected:
-        raise CorruptData(f"{library.folder}: a part of {paper} is lost; run `eqkin verify`")
+    for equation in rows.equations:
+        if equation["has_tree"] and equation["whole"] is None and not equation["inline"]:
+            marks.setdefault(equation["section"], {})[equation["mark"]] = equation["id"]
+            labels.setdefault(equation["label"], equation["id"])
+    sections = tuple((row["id"], row["title"], row["text"]) for row in rows.sections)
+    paper = rows.paper
+    return PaperText(paper["content"], paper["title"], paper["abstract"], sections, marks, labels)
 
 
 def list_section_papers(library: LibraryFiles, sections: Iterable[int]) -> dict[int, tuple[str, str]]:

@@ -89,8 +89,7 @@ def _has_damaged_trees(library: LibraryFiles, paper: int) -> bool:
 
 
 def _load_task(library: LibraryFiles, number: int) -> StoredPaper:
-    with library.translate_errors():
-        parsed, keys = load_stored_paper(library, number)
+    parsed, keys = load_stored_paper(library, number)
     mathml: dict[int, Forest | None] = {}
     for equation in parsed.equations:
         if equation.environment == MATHML_ENVIRONMENT:

@@ -1,6 +1,6 @@
 """Records of papers and equations as a search shows them, and the filters that select them.
 
-Only what is shown is read. Equations are identified by the numbers of their trees.
+Only what is shown is read. Equations are identified by their keys.
 """
 
 from __future__ import annotations
@@ -28,21 +28,15 @@ from eqkin.library.database import (
     INTACT_PAPER,
     INTACT_SECTION,
     INTACT_TREES,
-    SECTIONS_OF_PAPER,
     TREES_OF_PAPER,
 )
 from eqkin.library.files import LibraryFiles, join_keys
-from eqkin.library.queries import require_rows
+from eqkin.library.queries import read_paper_rows
 
 # Characters of LaTeX around an equation that are read as prose.
 _CONTEXT_CHARS = 3_000
 _PAPER_COLUMNS = (
-    "p.id AS paper_id, p.key, p.title AS paper_title, p.authors, p.year, p.fields, p.origin, p.lang, p.doi, p.url, "
-    "p.cite_key"
-)
-_EQUATION_COLUMNS = (
-    f"e.id, {HAS_TREE} AS has_tree, e.number, e.mark, e.latex, e.label, e.printed, e.whole, e.inline, e.section, "
-    "e.environment, e.status, e.repaired, e.reason, e.message, s.title AS heading"
+    "p.key, p.title AS paper_title, p.authors, p.year, p.fields, p.origin, p.lang, p.doi, p.url, p.cite_key"
 )
 _SELECT_REFS = (
     "SELECT e.id, p.key, e.number, e.latex, p.year, p.fields, p.lang, coalesce(e.whole, -1) "
@@ -50,7 +44,8 @@ _SELECT_REFS = (
     f"WHERE e.id IN (SELECT value FROM json_each(?)) AND {INTACT_EQUATION} AND {INTACT_PAPER}"
 )
 _SELECT_EQUATIONS = f"""
-SELECT {_EQUATION_COLUMNS}, decompress_text(s.prose) AS prose, decompress(p.macros) AS macros, {_PAPER_COLUMNS}
+SELECT e.id, {HAS_TREE} AS has_tree, e.number, e.mark, e.latex, e.label, e.printed, e.whole, e.inline,
+    s.title AS heading, decompress_text(s.prose) AS text, decompress(p.macros) AS unpacked_macros, {_PAPER_COLUMNS}
 FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section
 WHERE {INTACT_EQUATION} AND {INTACT_PAPER} AND {INTACT_SECTION}
 """
@@ -346,7 +341,7 @@ def get_equations(
     ).fetchall()
     _require_removed(library, wanted, [row["id"] for row in rows])
     known = _read_nodes(library, rows, nodes)
-    return {row["id"]: _build_equation(row, row, SectionProse(row["prose"]), known) for row in rows}
+    return {row["id"]: _build_equation(row, row, SectionProse(row["text"], row["heading"]), known) for row in rows}
 
 
 def _read_nodes(
@@ -370,7 +365,7 @@ def get_equation(library: LibraryFiles, name: str) -> EquationRecord:
     ).fetchone()
     if row is None:
         raise BadInput(f"the library has no equation {name[:200]!r}; an id is PAPER#NUMBER, as a search prints it")
-    return _build_equation(row, row, SectionProse(row["prose"]), _read_nodes(library, [row]))
+    return _build_equation(row, row, SectionProse(row["text"], row["heading"]), _read_nodes(library, [row]))
 
 
 def get_paper_page(library: LibraryFiles, key: str, *, only_displays: bool = True) -> PaperPage:
@@ -382,49 +377,17 @@ def get_paper_page(library: LibraryFiles, key: str, *, only_displays: bool = Tru
         BadInput: The library has no such paper.
     """
     with library.hold_state():
-        parts = _read_paper(library, "p.key IS ?", key)
-        if parts is None:
+        rows = read_paper_rows(library, "p.key IS ?", key)
+        if rows is None:
             raise BadInput(f"the library has no paper {key[:200]!r}")
-        rows = [row for row in parts.equations if not only_displays or (row["whole"] is None and not row["inline"])]
-        nodes = _read_nodes(library, rows)
-    listed: dict[int, list[EquationRecord]] = {section: [] for section in parts.prose}
-    for row in rows:
-        listed[row["section"]].append(_build_equation(row, parts.head, parts.prose[row["section"]], nodes))
-    sections = [(records[0].section, tuple(records)) for records in listed.values() if records]
-    return PaperPage(_build_paper(parts.head), parts.head["abstract"], tuple(sections))
-
-
-class _PaperParts(NamedTuple):
-    """A paper as it is read for a page or an export."""
-
-    head: sqlite3.Row
-    prose: dict[int, SectionProse]  # by the id of the section
-    equations: list[sqlite3.Row]
-
-
-def _read_paper(library: LibraryFiles, condition: str, value: int | str) -> _PaperParts | None:
-    """Read a paper, in the caller's transaction; None if there is none. Raises `CorruptData`."""
-    execute = library.connection.execute
-    head = execute(
-        f"SELECT {_PAPER_COLUMNS}, p.abstract, p.content, p.n_sections, p.n_equations, decompress(p.macros) AS macros "
-        f"FROM papers p WHERE {condition} AND {INTACT_PAPER}",
-        (value,),
-    ).fetchone()
-    if head is None:
-        return None
-    sections = execute(
-        "SELECT s.id, decompress_text(s.prose) FROM papers p "
-        f"JOIN sections s ON {SECTIONS_OF_PAPER} WHERE p.id IS ? AND {INTACT_SECTION} ORDER BY s.id",
-        (head["paper_id"],),
-    ).fetchall()
-    equations = execute(
-        f"SELECT {_EQUATION_COLUMNS} FROM papers p JOIN equations e ON {EQUATIONS_OF_PAPER} "
-        f"JOIN sections s ON s.id = e.section WHERE p.id IS ? AND {INTACT_EQUATION} AND {INTACT_SECTION} ORDER BY e.id",
-        (head["paper_id"],),
-    ).fetchall()
-    found = len(sections), len(equations)
-    require_rows(library, head["key"], found, (head["n_sections"], head["n_equations"]))
-    return _PaperParts(head, {number: SectionProse(prose) for number, prose in sections}, equations)
+        shown = [row for row in rows.equations if not only_displays or (row["whole"] is None and not row["inline"])]
+        nodes = _read_nodes(library, shown)
+    sections = {row["id"]: SectionProse(row["text"], row["title"]) for row in rows.sections}
+    listed: dict[int, list[EquationRecord]] = {number: [] for number in sections}
+    for row in shown:
+        listed[row["section"]].append(_build_equation(row, rows.paper, sections[row["section"]], nodes))
+    page = tuple((sections[number].heading, tuple(records)) for number, records in listed.items() if records)
+    return PaperPage(_build_paper(rows.paper), rows.paper["abstract"], page)
 
 
 def _build_paper(row: sqlite3.Row) -> PaperRecord:
@@ -453,7 +416,8 @@ def _build_equation(
     row: sqlite3.Row, head: sqlite3.Row, section: SectionProse, nodes: Mapping[int, NodeColumns]
 ) -> EquationRecord:
     """Build a record from the rows of an equation and of its paper, which may be the same."""
-    before, after = section.read_context(row["mark"], inline=bool(row["inline"]), macros=open_macros(head["macros"]))
+    macros = open_macros(head["unpacked_macros"])
+    before, after = section.read_context(row["mark"], inline=bool(row["inline"]), macros=macros)
     paper, key = _build_paper(head), row["id"]
     return EquationRecord(
         id=f"{paper.key}#{row['number']}",
@@ -461,7 +425,7 @@ def _build_equation(
         latex=row["latex"],
         mathml=to_mathml(nodes[key]) if key in nodes else "",
         label=row["label"],
-        section=row["heading"],
+        section=section.heading,
         before=before,
         after=after,
         paper=paper,
@@ -474,7 +438,8 @@ def _build_equation(
 class SectionProse:
     """The prose of a section, with a mark in the place of each display."""
 
-    def __init__(self, latex: str) -> None:
+    def __init__(self, latex: str, heading: str = "") -> None:
+        self.heading: str = heading
         self._latex = latex
         self._marks: list[int] = []  # places of the first marks, as far as they were looked for
 
@@ -536,13 +501,15 @@ def export_equations(
         # One paper at a time, so that no reader's cursor stays open and keeps a writer waiting.
         for paper in papers:
             with library.hold_state():
-                parts = _read_paper(library, "p.id IS ?", paper)
-                nodes = _read_nodes(library, parts.equations) if parts and mathml else {}
-            if parts is None:
+                rows = read_paper_rows(library, "p.id IS ?", paper)
+                nodes = _read_nodes(library, rows.equations) if rows and mathml else {}
+            # A writer may have removed the paper meanwhile.
+            if rows is None:
                 continue
-            for row in parts.equations:
+            sections = {row["id"]: SectionProse(row["text"], row["title"]) for row in rows.sections}
+            for row in rows.equations:
                 if failed or row["has_tree"]:
-                    record = _build_equation(row, parts.head, parts.prose[row["section"]], nodes)
+                    record = _build_equation(row, rows.paper, sections[row["section"]], nodes)
                     described = _describe_equation(row, record)
                     yield described | {"tree": row["id"] if row["has_tree"] else None} if numbers else described
 

@@ -15,20 +15,15 @@ import orjson
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
 from eqkin.library.database import (
     DATABASE_NAME,
-    EQUATIONS_OF_PAPER,
-    HAS_TREE,
-    INTACT_EQUATION,
     INTACT_JUDGEMENT,
-    INTACT_PAPER,
-    INTACT_SECTION,
     INTACT_STATE,
     LIBRARY_NAMES,
     OWN_FILES,
-    SECTIONS_OF_PAPER,
     require_schema,
 )
 from eqkin.library.files import Integers, LibraryFiles
 from eqkin.library.parsing import ParsedEquation, ParsedPaper, compute_content_digest, make_failed_paper
+from eqkin.library.queries import read_paper_rows
 from eqkin.library.writer import PAPER_FIELDS, PARSED_FIELDS
 from eqkin.sources.paper import Paper
 from eqkin.storage.files import find_unknown_files
@@ -127,8 +122,7 @@ def _check_papers(library: LibraryFiles, report: VerificationReport, progress: C
         digest.update(f"{separator}{key}\0{content}".encode())
         report.papers += 1
         try:
-            with library.translate_errors():
-                paper, keys = load_stored_paper(library, number)
+            paper, keys = load_stored_paper(library, number)
             report.equations += len(paper.equations)
             report.trees += len(keys)
             if paper.failure:
@@ -149,41 +143,32 @@ def _check_papers(library: LibraryFiles, report: VerificationReport, progress: C
 
 def load_stored_paper(library: LibraryFiles, number: int) -> tuple[ParsedPaper, Integers]:
     """Build a paper as it was parsed from its rows, without its trees; return it and the keys of its trees."""
-    execute = library.connection.execute
-    row = execute(
-        f"SELECT *, decompress(macros) AS unpacked FROM papers p WHERE id IS ? AND {INTACT_PAPER}", (number,)
-    ).fetchone()
-    values = {name: row[name] for name in (*PAPER_FIELDS, *PARSED_FIELDS)}
-    values |= {name: orjson.loads(row[name] or "null") for name in ("authors", "fields", "notes", "packages", "cites")}
+    rows = read_paper_rows(library, "p.id IS ?", number)
+    if rows is None:
+        raise CorruptData(f"{library.folder}: the paper {number} is lost; run `eqkin verify`")
+    stored = rows.paper
+    values = {name: stored[name] for name in (*PAPER_FIELDS, *PARSED_FIELDS)}
+    for name in ("authors", "fields", "notes", "packages", "cites"):
+        values[name] = orjson.loads(values[name] or "null")
     about = {name: values[name] for name in (*PAPER_FIELDS, "title")}
-    sections = execute(
-        "SELECT s.level, s.title, decompress_text(s.prose) FROM papers p "
-        f"JOIN sections s ON {SECTIONS_OF_PAPER} WHERE p.id IS ? AND {INTACT_SECTION} ORDER BY s.id",
-        (number,),
-    ).fetchall()
-    rows = execute(
-        f"SELECT e.*, {HAS_TREE} AS has_tree FROM papers p JOIN equations e ON {EQUATIONS_OF_PAPER} "
-        f"WHERE p.id IS ? AND {INTACT_EQUATION} ORDER BY e.id",
-        (number,),
-    ).fetchall()
     keys: list[int] = []
     equations: list[ParsedEquation] = []
-    for equation in rows:
+    for row in rows.equations:
         changed = {
-            "section": equation["section"] - row["first_section"],
-            "tree": len(keys) if equation["has_tree"] else -1,
-            "whole": -1 if equation["whole"] is None else equation["whole"],
-            "repaired": bool(equation["repaired"]),
-            "inline": bool(equation["inline"]),
+            "section": row["section"] - stored["first_section"],
+            "tree": len(keys) if row["has_tree"] else -1,
+            "whole": -1 if row["whole"] is None else row["whole"],
+            "repaired": bool(row["repaired"]),
+            "inline": bool(row["inline"]),
         }
-        keys += [equation["id"]] if equation["has_tree"] else []
-        kept = {name: equation[name] for name in ParsedEquation.__dataclass_fields__ if name not in changed}
+        keys += [row["id"]] if row["has_tree"] else []
+        kept = {name: row[name] for name in ParsedEquation.__dataclass_fields__ if name not in changed}
         equations.append(ParsedEquation(**kept, **changed))
     parsed = ParsedPaper(
         **{name: values[name] for name in PARSED_FIELDS},
-        paper=Paper(row["key"], "", row["origin"], group=row["work"], **about),
-        macros=row["unpacked"],
-        sections=[tuple(section) for section in sections],
+        paper=Paper(stored["key"], "", stored["origin"], group=stored["work"], **about),
+        macros=stored["unpacked_macros"],
+        sections=[(row["level"], row["title"], row["text"]) for row in rows.sections],
         equations=equations,
     )
     return parsed, np.array(keys, np.int64)
