@@ -4,6 +4,8 @@ import sys
 import anyio
 import pytest
 
+from eqkin import Library
+
 
 def ask(library, *calls):
     """Start the server as an assistant does, and return its tools and the answers to some calls."""
@@ -45,3 +47,27 @@ def test_an_assistant_finds_an_equation_its_context_and_related_papers(atlas_lib
     assert len(papers.structured_content["result"]) == 2 and papers.structured_content["result"][0]["pairs"]
     assert numbers.structured_content["papers"] > 5
     assert empty.is_error and unknown.is_error and "nowhere" in unknown.content[0].text
+
+
+def test_an_assistant_sees_no_path_and_gets_an_answer_to_everything(tmp_path):
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "note.md").write_text("# Note\n\n$$ E = mc^2 $$\n\n$$ a^2 + b^2 = c^2 $$\n")
+    with Library.open(tmp_path / "library", create=True) as library:
+        library.add(tmp_path / "hidden")
+        library.open_engine()
+    _, answers = ask(
+        tmp_path / "library",
+        ("search_equations", {"query": "E = mc^2"}),
+        ("find_related_papers", {"draft": "$$ E = mc^2 $$"}),
+        ("find_related_papers", {"draft": "no formula"}),
+        ("find_related_papers", {"draft": ""}),
+        ("search_equations", {"query": "x", "k": 10_000}),
+        ("search_equations", {"query": "{" * 5_000}),
+        ("get_equation", {"id": "\0"}),
+    )
+    assert not answers[0].is_error and not answers[1].is_error
+    assert all(answer.is_error for answer in answers[2:])
+    assert all("hidden" not in str(answer) and "/tmp" not in str(answer) for answer in answers)
+    key = answers[0].structured_content["result"][0]["id"]
+    _, (again,) = ask(tmp_path / "library", ("get_equation", {"id": key}))
+    assert again.structured_content["latex"].strip() == "E = mc^2"

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
-import tempfile
 from dataclasses import replace
 from functools import cache
 from html import escape
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, File, Form, Query, UploadFile
@@ -16,14 +13,13 @@ from fastapi.openapi.utils import get_openapi
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from eqkin.errors import BadInput, EqkinError
+from eqkin.errors import EqkinError
 from eqkin.library.judgements import EvaluationQuery, Judgement, LocalJudgements
 from eqkin.limits import LIMITS, check_cancelled
 from eqkin.search.exports import EXPORT_TYPES, Reading, SearchAnswer, export_results, to_bibtex
 from eqkin.search.names import Completion
-from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
+from eqkin.search.results import EquationRecord, PaperHit
 from eqkin.web.errors import WebError, find_or_404, to_web_error
-from eqkin.web.keys import PublicEngine
 from eqkin.web.models import (
     BatchAnswer,
     Embeddings,
@@ -176,33 +172,8 @@ async def find_papers_similar_to_draft(
     """Find papers related to a draft by its mathematics; the draft is not kept."""
     refuse_if_read_only(server)
     content = await file.read() if file else text.encode("utf-8", "replace")
-    name = file.filename if file else None
-    return JsonResponse(await server.slow_queue.run(find_for_draft, server.engine, content, name or "", k))
-
-
-def find_for_draft(engine: PublicEngine, content: bytes, name: str, k: int = 10) -> list[PaperHit]:
-    """Find papers similar to the content of a file; raises `BadInput` if it has no equations."""
-    if not content.strip():
-        raise BadInput("the draft is empty")
-    shown = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[-100:].lstrip("-.") or "draft.tex"
-    with tempfile.TemporaryDirectory(prefix="eqkin-") as folder:
-        path = Path(folder).resolve() / shown
-        path.write_bytes(content)
-        try:
-            hits = engine.find_papers_similar_to_draft(str(path), k)
-        except BadInput as error:
-            raise BadInput(str(error).replace(f"{path.parent}{os.sep}", "")) from None
-    paper = PaperRecord(shown, shown, (), None, (), "")
-    return [
-        replace(
-            hit,
-            pairs=tuple(
-                (replace(ours, id=f"{shown}#{ours.id.rpartition('#')[2]}", paper=paper), theirs, cosine)
-                for ours, theirs, cosine in hit.pairs
-            ),
-        )
-        for hit in hits
-    ]
+    name = (file.filename if file else None) or "draft.tex"
+    return JsonResponse(await server.slow_queue.run(server.engine.find_papers_similar_to_draft, content, name, k))
 
 
 @router.post("/api/embed", response_model=Embeddings)

@@ -7,12 +7,15 @@ becomes `file:5b7c0a91d2/waves.tex`. Both are understood in requests.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
 from datetime import date
 from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from eqkin.errors import BadInput
@@ -84,9 +87,35 @@ class PublicEngine:
         with self._resolving(key, self._resolve_key(key)) as resolved:
             return self._show(self.plain.find_similar_papers(resolved, k, **options))
 
-    def find_papers_similar_to_draft(self, source: str, k: int = 10) -> list[PaperHit]:
-        """Find papers related to a draft; see `SearchEngine.find_papers_similar_to_draft`."""
-        return self._show(self.plain.find_papers_similar_to_draft(source, k))
+    def has_paper(self, key: str) -> bool:
+        """Return whether the collection has a paper."""
+        return self.plain.has_paper(self._resolve_key(key))
+
+    def find_papers_similar_to_draft(self, content: bytes, name: str, k: int = 10) -> list[PaperHit]:
+        """Find papers related to a draft, which is not kept; its name is that of a file, which says how to read it.
+
+        Raises:
+            BadInput: it has no equations.
+        """
+        if not content.strip():
+            raise BadInput("the draft is empty")
+        shown = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[-100:].lstrip("-.") or "draft.tex"
+        with TemporaryDirectory(prefix="eqkin-") as folder:
+            path = Path(folder).resolve() / shown
+            path.write_bytes(content)
+            try:
+                hits = self._show(self.plain.find_papers_similar_to_draft(str(path), k))
+            except BadInput as error:
+                raise BadInput(str(error).replace(f"{path.parent}{os.sep}", "")) from None
+        draft = PaperRecord(shown, shown, (), None, (), "")
+        found = []
+        for hit in hits:
+            pairs = []
+            for ours, theirs, cosine in hit.pairs:
+                number = ours.id.rpartition("#")[2]
+                pairs.append((replace(ours, id=f"{shown}#{number}", paper=draft), theirs, cosine))
+            found.append(replace(hit, pairs=tuple(pairs)))
+        return found
 
     def build_map(self, limit: int) -> MapPoints:
         """Project the collection's equations onto a plane."""

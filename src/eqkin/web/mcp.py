@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from eqkin.api import Library
-from eqkin.errors import BadInput, EqkinError
+from eqkin.errors import BadInput
 from eqkin.library.statistics import compute_statistics
 from eqkin.search.results import EquationRecord, Filters
 from eqkin.version import __version__
+from eqkin.web.errors import to_web_error
+from eqkin.web.keys import PublicEngine
 
 INSTRUCTIONS = (
     "Search a library of papers by formula. Write formulas in LaTeX; a query may also be words or the name of a law. "
@@ -30,7 +32,15 @@ def create_server(library: Library) -> Any:
     except ImportError as error:
         raise BadInput("the server for assistants needs the package mcp: pip install 'eqkin[mcp]'") from error
     server = MCPServer("eqkin", instructions=INSTRUCTIONS, version=__version__, log_level="WARNING")
-    engine = library.open_engine()
+    engine = PublicEngine(library.open_engine())
+
+    @contextmanager
+    def telling_errors() -> Iterator[None]:
+        """Turn any exception into an error that the assistant sees, without paths of this machine."""
+        try:
+            yield
+        except Exception as error:
+            raise ToolError(to_web_error(error).detail) from error
 
     @server.tool()
     def search_equations(
@@ -42,10 +52,8 @@ def create_server(library: Library) -> Any:
     ) -> list[dict[str, Any]]:
         """Find equations related to a formula, to words or to a name, best first."""
         filters = Filters(fields=(field,) if field else (), first_year=first_year, last_year=last_year)
-        try:
-            hits = engine.search(query, k=k, filters=filters, facets=False).hits
-        except EqkinError as error:
-            raise ToolError(str(error)) from error
+        with telling_errors():
+            hits = engine.search(query, filters, k=k).hits
         described = [
             _describe_equation(hit.equation) | {"relation": hit.relation, "score": round(hit.score, 3)} for hit in hits
         ]
@@ -56,10 +64,8 @@ def create_server(library: Library) -> Any:
         id: Annotated[str, Field(description="The id of an equation, as a search returns it.")],
     ) -> dict[str, Any]:
         """Return an equation with the text around it and its paper."""
-        try:
+        with telling_errors():
             found = engine.get_equation(id)
-        except EqkinError as error:
-            raise ToolError(str(error)) from error
         return _describe_equation(found) | {"mathml": found.mathml}
 
     @server.tool()
@@ -68,16 +74,12 @@ def create_server(library: Library) -> Any:
         k: Count = 10,
     ) -> list[dict[str, Any]]:
         """Find papers related to a draft by their mathematics, with the pairs of equations that show it."""
-        try:
+        with telling_errors():
             if engine.has_paper(draft):
                 found = engine.find_similar_papers(draft, k)
             else:
-                with tempfile.TemporaryDirectory(prefix="eqkin-") as folder:
-                    path = Path(folder) / ("draft.tex" if "\\[" in draft or "\\begin" in draft else "draft.md")
-                    path.write_text(draft, "utf-8")
-                    found = engine.find_similar_papers(path, k)
-        except EqkinError as error:
-            raise ToolError(str(error)) from error
+                name = "draft.tex" if "\\[" in draft or "\\begin" in draft else "draft.md"
+                found = engine.find_papers_similar_to_draft(draft.encode("utf-8", "replace"), name, k)
         return [
             {
                 "paper": hit.paper.title,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from itertools import count
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import quote
@@ -27,7 +27,7 @@ from eqkin.formulas.prose import render_passages, render_prose
 from eqkin.limits import LIMITS
 from eqkin.search.backend import Snapshot
 from eqkin.search.results import BAND_TITLES, HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
-from eqkin.web.api import find_for_draft, refuse_if_read_only
+from eqkin.web.api import refuse_if_read_only
 from eqkin.web.errors import WebError, find_or_404
 from eqkin.web.keys import PublicEngine
 from eqkin.web.models import PageSearch, ReadParams, Text
@@ -93,7 +93,7 @@ def render_math(mathml: str) -> Markup:
     return Markup(mathml.replace('<mo fence="true"', '<mo fence="true" stretchy="true" lspace="0" rspace="0"'))
 
 
-@cache
+@lru_cache(maxsize=10_000)
 def apply_variant(text: str, variant: str) -> str:
     """Return letters and digits in a style as Unicode's mathematical characters, as in 𝐱 and ℝ."""
     style = {"bold-sans-serif": "SANS-SERIF BOLD"}.get(variant, variant.upper().replace("BOLD-", "BOLD "))
@@ -338,8 +338,8 @@ async def show_papers_similar_to_draft(server: State, file: UploadFile) -> Respo
     """Show the papers similar to a draft, which is not kept."""
     refuse_if_read_only(server)
     content = await file.read()
-    name = file.filename or "the draft"
-    related = await server.slow_queue.run(find_for_draft, server.engine, content, name)
+    name = file.filename or "draft.tex"
+    related = await server.slow_queue.run(server.engine.find_papers_similar_to_draft, content, name)
     return HTMLResponse(server.render("draft.html", name=name, related=related))
 
 
