@@ -33,6 +33,12 @@ from eqkin.sources.project import read_project
 MetadataLookup = Callable[[str], ArxivMetadata | None]
 
 _READABLE = "a gzipped or plain .tex file, a tar (also gzipped) or a zip of one paper's files"
+_UNREADABLE = {
+    "pdf": "PDF only, without its LaTeX source",
+    "postscript": "PostScript only, without its LaTeX source",
+    "empty": "is empty",
+    "binary": "is unknown binary data",
+}
 _NON_TEXT_SUFFIXES = frozenset(
     (
         ".pdf .png .jpg .jpeg .gif .eps .ps .epsf .epsi .svg .bmp .tif .tiff .webp .mp4 .avi .mov .mpg .mp3 .wav .csv "
@@ -67,13 +73,15 @@ class _TextFiles:
             raise LimitReached(f"{self._name}: has more than {LIMITS.paper_members:,} members")
         path = normalize_member_path(name)
         if refused or path is None:
-            self._add_note(f"member {name!r} {f'is a {refused}' if refused else 'leads out of the archive'}: not read")
+            why = f"is a {refused}" if refused else "leads out of the archive"
+            self._add_note(f"member {name!r} {why}: not read")
             return
         suffix = posixpath.splitext(path)[1].lower()
         if suffix in _NESTED_SUFFIXES:
             self._add_note(f"member {name!r} is an archive within the archive: not read")
-        if suffix in _NESTED_SUFFIXES or suffix in _NON_TEXT_SUFFIXES:
+        if suffix in _NESTED_SUFFIXES | _NON_TEXT_SUFFIXES:
             return
+        # The declared size counts before anything is unpacked.
         self._n_bytes += size
         if size > LIMITS.file_bytes or self._n_bytes > LIMITS.paper_bytes:
             raise LimitReached(f"{self._name}: text files unpack to more than {LIMITS.paper_bytes:,} bytes")
@@ -94,36 +102,36 @@ def _unpack_eprint(source: BinaryIO, name: str) -> _TextFiles:
     Raises `BadInput` if it holds no TeX or is damaged, `LimitReached` if it unpacks to too much.
     """
     stream = ByteStream(source, name)
-    unpacked = _TextFiles(name)
     for _ in range(_MAX_GZIP_LAYERS):
         kind = detect_kind(stream.peek(HEAD_BYTES))
-        if kind == "tar":
-            bounded = ByteStream(stream, name, LIMITS.archive_bytes)
-            reader = TarReader(bounded)
-            for entry in reader:
-                if entry.refused or not entry.is_dir:
-                    unpacked.add(entry.name, entry.size, entry.refused, partial(reader.read, entry.size))
-            bounded.drain()
-            if not reader.complete:
-                unpacked.notes.append("the tar has no end mark: it may be truncated")
-            return unpacked
-        if kind == "zip":
-            for member in iter_zip_members(stream.read_rest(LIMITS.packed_bytes), name):
-                unpacked.add(*member)
-            return unpacked
-        if kind == "text":
-            stem = name.rpartition("/")[2].split("!")[-1].removesuffix(".gz").removesuffix(".tex")
-            unpacked.files[f"{stem or 'main'}.tex"] = stream.read_rest(LIMITS.file_bytes)
-            return unpacked
-        if kind in ("pdf", "postscript"):
-            raise BadInput(f"{name}: {'PDF' if kind == 'pdf' else 'PostScript'} only, without its LaTeX source")
-        if kind == "empty":
-            raise BadInput(f"{name}: is empty")
         if kind != "gzip":
-            what = "unknown binary data" if kind == "binary" else f"a {kind} file"
-            raise BadInput(f"{name}: is {what}; what can be read is {_READABLE}")
+            return _unpack_layer(stream, kind)
         stream = open_gzip(stream, LIMITS.archive_bytes)
     raise LimitReached(f"{name}: is compressed more than {_MAX_GZIP_LAYERS - 1} times over")
+
+
+def _unpack_layer(stream: ByteStream, kind: str) -> _TextFiles:
+    name = stream.name
+    unpacked = _TextFiles(name)
+    if kind == "tar":
+        bounded = ByteStream(stream, name, LIMITS.archive_bytes)
+        reader = TarReader(bounded)
+        for entry in reader:
+            if entry.refused or not entry.is_dir:
+                unpacked.add(entry.name, entry.size, entry.refused, read=partial(reader.read, entry.size))
+        # Reading to the end compares the checksum of compressed data.
+        bounded.drain()
+        if not reader.complete:
+            unpacked.notes.append("the tar has no end mark: it may be truncated")
+    elif kind == "zip":
+        for member in iter_zip_members(stream.read_rest(LIMITS.packed_bytes), name):
+            unpacked.add(*member)
+    elif kind == "text":
+        stem = name.rpartition("/")[2].split("!")[-1].removesuffix(".gz").removesuffix(".tex")
+        unpacked.files[f"{stem or 'main'}.tex"] = stream.read_rest(LIMITS.file_bytes)
+    else:
+        raise BadInput(f"{name}: {_UNREADABLE.get(kind, f'is a {kind} file')}; what can be read is {_READABLE}")
+    return unpacked
 
 
 def read_eprint(source: BinaryIO | bytes | str, key: str, origin: str, metadata: ArxivMetadata | None = None) -> Paper:

@@ -82,6 +82,13 @@ _UNREAD_DOCUMENTS = {
         "cannot be read; convert to LaTeX, Markdown or HTML",
     ),
 }
+_LOOKS = (
+    ("ipynb", rb'\A\s*\{[\s\S]*"cells"'),
+    ("html", rb"<(?:!doctype html|html|math)\b"),
+    ("tex", rb"\\(?:document(?:class|style)|(?:sub)?section|begin\s*\{|input\b|def\b|newcommand)"),
+    ("rst", rb"\.\. math::|:math:`"),
+    ("md", rb"\$|^#+ |^---\s*$"),
+)
 _NOT_A_DOCUMENT = "not a document"
 _IGNORED_FOLDERS = {"node_modules", "__pycache__", "__MACOSX", "venv", "site-packages", "_minted", "build", "dist"}
 _IGNORED_FOLDER_SUFFIXES = (".egg-info", ".dist-info")
@@ -143,33 +150,14 @@ class _FileOpener:
     on_skip: SkipCallback | None
 
     def open_file(self, path: Path) -> Iterator[SourceItem]:
-        """Open one file by its first bytes if it is an archive, else by its suffix, else by what its text looks like.
-
-        Raises `BadInput` if it cannot be read.
-        """
+        """Open one file; raise `BadInput` if it cannot be read."""
         head = read_head(path, _SNIFFED_BYTES)
-        kind = detect_kind(head)
-        format_name = find_format(path.name)
-        if kind == "pdf":
-            format_name = "pdf"
-        elif format_name in PANDOC_FORMATS or path.suffix == ".sqlite":
-            format_name = format_name or "references"
-        elif kind in ("tar", "gzip", "zip") and (format_name != "records" or kind != "gzip"):
-            format_name = "archive"
-        elif kind != "text" and (format_name != "records" or kind not in ("gzip", "zstd")):
-            what = _UNREADABLE_KINDS.get(kind, f"a {kind} file")
-            raise BadInput(f"{display_path(path)}: {what}; what can be read: {_READABLE}")
-        elif format_name not in DOCUMENT_READERS and re.match(rb'\s*\{\s*"(?:doc_id|id|latex|text)"\s*:', head):
-            format_name = "records"
-        elif format_name is None and path.suffix.lower() == ".json" and b'"title"' in head and b'"cells"' not in head:
-            format_name = "references"
-        elif format_name in (None, "archive"):
-            format_name = "eprint" if parse_file_name(path.name) else _guess_text_format(head)
+        format_name = _detect_format(path, head)
         if format_name is None:
-            raise BadInput(
-                f"{display_path(path)}: neither its name nor its content shows its format; "
-                f"what can be read: {_READABLE}"
-            )
+            why = "neither its name nor its content shows its format"
+            if (kind := detect_kind(head)) != "text":
+                why = _UNREADABLE_KINDS.get(kind, f"a {kind} file")
+            raise BadInput(f"{display_path(path)}: {why}; what can be read: {_READABLE}")
         return self._open_as(format_name, path, path.parent, in_folder=False)
 
     def open_folder(self, root: Path) -> Iterator[SourceItem]:
@@ -186,16 +174,14 @@ class _FileOpener:
                     _report_skipped(self.on_skip, path, why)
                 continue
             try:
+                # A file of unknown kind is read only if it is an archive, a PDF, or named after an identifier.
                 if format_name in (None, "archive"):
                     kind = detect_kind(read_head(path))
-                    if kind == "pdf":
-                        format_name = "pdf"
-                    elif kind not in ("tar", "gzip", "zip"):
-                        if not is_eprint:
-                            continue
-                        format_name = "eprint"
-                    else:
+                    format_name = "pdf" if kind == "pdf" else "eprint" if is_eprint else None
+                    if kind in ("tar", "gzip", "zip"):
                         format_name = "archive"
+                if format_name is None:
+                    continue
                 yield from self._open_as(format_name, path, root, in_folder=True)
             except EqkinError as error:
                 yield make_failed_item(make_file_key(path), display_path(path), error)
@@ -245,17 +231,33 @@ def find_format(name: str) -> str | None:
     return None
 
 
+def _detect_format(path: Path, head: bytes) -> str | None:
+    """Return the format of a file by its first bytes if it is an archive, else by its suffix, else by its text."""
+    kind = detect_kind(head)
+    format_name = find_format(path.name)
+    if kind == "pdf":
+        return "pdf"
+    # Some formats are archives, or databases, themselves.
+    if format_name in PANDOC_FORMATS or path.suffix == ".sqlite":
+        return format_name or "references"
+    if format_name == "records" and kind in ("gzip", "zstd"):
+        return format_name
+    if kind in ("tar", "gzip", "zip"):
+        return "archive"
+    if kind != "text":
+        return None
+    if format_name not in DOCUMENT_READERS and re.match(rb'\s*\{\s*"(?:doc_id|id|latex|text)"\s*:', head):
+        return "records"
+    if format_name is None and path.suffix.lower() == ".json" and b'"title"' in head and b'"cells"' not in head:
+        return "references"
+    if format_name in (None, "archive"):
+        return "eprint" if parse_file_name(path.name) else _guess_text_format(head)
+    return format_name
+
+
 def _guess_text_format(head: bytes) -> str | None:
     """Return the format that a text of unknown suffix looks like."""
-    if re.match(rb"\s*\{", head) and b'"cells"' in head:
-        return "ipynb"
-    if re.search(rb"<(?:!doctype html|html|math)\b", head, re.IGNORECASE):
-        return "html"
-    if re.search(rb"\\(?:document(?:class|style)|(?:sub)?section|begin\s*\{|input\b|def\b|newcommand)", head):
-        return "tex"
-    if b".. math::" in head or b":math:`" in head:
-        return "rst"
-    return "md" if re.search(rb"\$|^#+ |^---\s*$", head, re.MULTILINE) else None
+    return next((name for name, looks in _LOOKS if re.search(looks, head, re.IGNORECASE | re.MULTILINE)), None)
 
 
 def load_document(path: str, format_name: str) -> Paper:
