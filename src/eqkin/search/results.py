@@ -180,7 +180,7 @@ class FacetCount:
     value: str | int  # a field's name, a year, a language's code, a paper's key
     same: int | None  # in the whole collection, those of the query's form (same, renamed, rewritten); None: not counted
     pool: int  # among the best candidates of the query
-    best: Hit | None = None  # of frequent fields: the best of these candidates if it is not weak, maybe without context
+    best: Hit | None = None  # of frequent fields: the best of these candidates, if it is not weak
     title: str = ""  # of papers only
 
 
