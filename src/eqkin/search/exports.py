@@ -121,6 +121,7 @@ def to_bibtex(papers: Sequence[PaperRecord]) -> str:
     """Write papers as BibTeX; a key is the first author's surname, the year, and a word of the title."""
     entries, used = [], set[str]()
     for paper in papers:
+        # BibTeX ignores case in keys, and refuses a key that occurs twice.
         name = plain = _make_citation_key(paper)
         number = 1
         while name.lower() in used:
@@ -128,7 +129,8 @@ def to_bibtex(papers: Sequence[PaperRecord]) -> str:
             name = f"{plain}-{number}"
         used.add(name.lower())
         fields = [
-            ("title", "{" + _escape_title(paper.title) + "}" if paper.title else ""),  # braces keep its capitals
+            # Braces keep the capitals of a title.
+            ("title", "{" + _escape_title(paper.title) + "}" if paper.title else ""),
             ("author", " and ".join(_format_author(a) for a in paper.authors)),
         ]
         fields += [("year", str(paper.year or "")), ("keywords", _escape_bibtex(", ".join(paper.fields)))]
@@ -217,11 +219,13 @@ def to_csv(results: Results, *, header: bool = True) -> str:
     if header:
         writer.writerow(_CSV_COLUMNS)
     for rank, hit in enumerate(results.hits, results.offset + 1):
-        e, p = hit.equation, hit.equation.paper
+        equation = hit.equation
+        paper = equation.paper
         scores = [f"{score:.6f}" for score in (hit.score, hit.similarity, hit.text_score)]
-        texts = [e.id, e.latex, e.section, e.label, p.key, p.title, "; ".join(p.authors), "; ".join(p.fields)]
-        texts += ["; ".join(hit.duplicates), describe_query(results), hit.relation]
-        writer.writerow([rank, *scores, p.year or "", hit.hidden, *map(escape_csv_cell, texts)])
+        texts = [equation.id, equation.latex, equation.section, equation.label, paper.key, paper.title]
+        texts += ["; ".join(names) for names in (paper.authors, paper.fields, hit.duplicates)]
+        texts += [describe_query(results), hit.relation]
+        writer.writerow([rank, *scores, paper.year or "", hit.hidden, *map(escape_csv_cell, texts)])
     return out.getvalue()
 
 

@@ -153,6 +153,7 @@ class FormulaReader:
             )
         except (UnreadableFormula, OversizedFormula) as error:
             raise _move_error(error, plain) from error.__cause__
+        # The reader shows what was typed, not what it was rewritten to.
         latex = text.strip() if formula.latex else ""
         may_have = wildcards and any(text.startswith("?") for text in formula.forest.texts)
         found = find_wildcards(to_node(formula.forest, 0)) if may_have else ()
@@ -167,7 +168,8 @@ class FormulaReader:
             except (UnreadableFormula, OversizedFormula) as error:
                 return str(error)
 
-        with ThreadPoolExecutor(self.converters) as pool:  # the converters release Python's lock
+        # The converters release Python's lock.
+        with ThreadPoolExecutor(self.converters) as pool:
             yield from pool.map(read, texts)
 
     def _read_latex(self, text: str, wildcards: bool) -> Formula:
@@ -218,17 +220,22 @@ def insert_placeholders(text: str) -> Placeholders:
     free = (character for code in _PLACEHOLDER_CODES if (character := chr(code)) not in text)
     numbers = (str(number) for number in count(1) if f"{{{number}}}" not in text)
     signs: dict[str, str] = {}
-    word = ""  # just before the match: a question mark after it may end a question
-    operand = ""  # end of the operand before the match, spaces aside
+    # The word just before the match: a question mark after it may end a question.
+    word = ""
+    # The end of the operand before the match, spaces aside: a question mark after it stands for nothing.
+    operand = ""
 
     def replace(match: re.Match[str]) -> str:
         nonlocal word, operand
-        before, word = word, ""
-        complete, operand = operand and before != "d", operand if match[0].isspace() and operand != "}" else ""
+        before = word
+        word = ""
+        # After "d" an operand is missing all the same: "\\int ?f d?" has two wildcards.
+        is_complete = bool(operand) and before != "d"
+        operand = operand if match[0].isspace() and operand != "}" else ""
         name = re.sub(r"[\W_]", "", match["braced"] or "")
         if match["letter"]:
-            asked = len(before) > 1 or (before and not before.isalpha() and match["more"])
-            name = "" if asked else match["letter"]
+            is_question = len(before) > 1 or (before and not before.isalpha() and match["more"])
+            name = "" if is_question else match["letter"]
             word = "" if name else match["letter"]
         elif character := match["other"]:
             if character.isalpha():
@@ -238,7 +245,7 @@ def insert_placeholders(text: str) -> Placeholders:
             operand = character if character.isalnum() or character in ")]}!'." else operand
         elif match["text"] or match["command"] in (r"\&", r"\%", r"\}"):
             operand = match[0]
-        elif match["alone"] and not complete:
+        elif match["alone"] and not is_complete:
             name = next(numbers)
         if not name:
             return match[0]
@@ -294,6 +301,7 @@ def read_formula_file(path: Path) -> str:
 
 def _make_error(failure: Failure, typed: str, text: str) -> UnreadableFormula | OversizedFormula:
     position = _locate(failure.position, typed, text) if failure.position >= 0 else -1
+    # KaTeX's words mean little to whoever typed the formula.
     message = next((words for pattern, words in _MESSAGES if pattern.search(failure.message)), failure.message)
     found = re.search(r"(?:environment: |[Ff]unction '|Invalid \w+: ')([^\s']+)", failure.message)
     problem = Problem(message.replace("…", found[1] if found else "this"), position, failure.reason)
@@ -310,10 +318,12 @@ def _move_error(
 
 def _locate(units: int, typed: str, text: str) -> int:
     """Find the converter's position in the text as given, which may have lost `$`, labels or an environment."""
-    at = len(typed.encode("utf-16-le")[: 2 * units].decode("utf-16-le", "ignore"))  # it counts in UTF-16
+    # The converter counts in UTF-16.
+    at = len(typed.encode("utf-16-le")[: 2 * units].decode("utf-16-le", "ignore"))
     start = text.find(typed)
     if start >= 0:
         return start + at
+    # Something was removed: look for what surrounds the position, where that is unique.
     for reach in (24, 12, 6, 3):
         head, tail = typed[max(0, at - reach) : at], typed[at : at + reach]
         for context, offset in ((head + tail, len(head)), (head, len(head)), (tail, 0)):

@@ -98,6 +98,7 @@ def iter_run_lines(topics: EncodedFormulas, formulas: EncodedFormulas, tag: str 
         if topic not in topics.problems:
             found = next(rows)
             if topic in topics.patterns:
+                # Matching is slow, so that only the most relevant formulas are matched.
                 best = np.argsort(-found, kind="stable")[:_MATCHED_FORMULAS].tolist()
                 matches = np.zeros(len(found), np.uint8)
                 matches[best] = topics.patterns[topic].match(parse_operators(formulas.forest.select(best)))

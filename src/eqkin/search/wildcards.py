@@ -40,6 +40,7 @@ class Pattern:
         for trees, _ in iter_blocks(operators.offsets, _NODES_PER_CALL):
             check_cancelled()
             some = operators.select(np.arange(trees.start, trees.stop))
+            # Trees that take too long are taken not to match.
             with borrow_engine() as engine, suppress(*LIMIT_ERRORS):
                 found[trees] = engine.match(self._operators, some, max_steps)
         return found
