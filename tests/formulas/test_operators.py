@@ -1,7 +1,9 @@
 """Operator trees: what formulas say, the same for usual notations of the same thing."""
 
+import json
 import sys
 from itertools import combinations, count
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,162 +21,10 @@ from eqkin.latex.typed import clean_typed_formula
 from tests.formulas.strategies import build
 from tests.limits import changed_limits
 
-# notations of one thing: their canonical operator trees are equal up to the order of commuting operands
-SAME = {
-    "fraction": [r"\frac{a}{b}", r"a/b", r"a b^{-1}", r"{a \over b}", r"\frac1b a"],
-    "fraction of fractions": [r"\frac{a}{b/c}", r"\frac{ac}{b}", r"ac/b"],
-    "root": [r"\sqrt{x+1}", r"(x+1)^{1/2}", r"(x+1)^{\frac12}", r"\sqrt[2]{x+1}", r"(x+1)^{0.5}"],
-    "exponential": [r"e^{-x}", r"\exp(-x)", r"\mathrm{e}^{-x}", r"\exp{(-x)}", r"\exp\left[-x\right]", r"\exp\{-x\}"],
-    "braces as brackets": [r"\frac12 \{a + b\}^2", r"\frac12 (a + b)^2"],
-    "transpose": [r"X^T X", r"X^\top X", r"X^{\mathsf T} X", r"X'X", r"\mathbf{X}^\intercal \mathbf{X}", r"{}^tX X"],
-    "derivative in time": [
-        r"\frac{du}{dt}", r"\frac{\partial u}{\partial t}", r"\partial_t u", r"\dot u", r"u_t", r"\frac{d}{dt}u",
-    ],
-    "second derivative": [
-        r"\frac{\partial^2 u}{\partial x^2}", r"u_{xx}", r"\partial_x^2 u", r"\partial_{xx} u", r"\frac{d^2u}{dx^2}",
-    ],
-    "derivative of a function": [r"f'(x)", r"\frac{d f(x)}{dx}", r"\frac{d}{dx} f(x)"],
-    "Laplacian": [
-        r"\nabla^2 u", r"\Delta u", r"u_{xx} + u_{yy}",
-        r"\frac{\partial^2u}{\partial x^2} + \frac{\partial^2u}{\partial y^2}",
-    ],
-    "interval": [r"x \in [a, b]", r"x \in (a, b)", r"x \in [a, b)"],
-    "maximum": [r"\max(a, b)", r"\max\{a, b\}"],
-    "heat equation": [r"T_t = k T_{xx}", r"\frac{\partial T}{\partial t} = k \frac{\partial^2 T}{\partial x^2}"],
-    "divergence of a gradient": [r"\nabla\cdot\nabla u", r"\operatorname{div}(\nabla u)", r"\nabla^2 u"],
-    "set with a condition": [r"\{x \mid x > 0\}", r"\{x : x > 0\}", r"\{x | 0 < x\}"],
-    "binomial of a sum": [r"\binom{n+1}{k}", r"C_{n+1}^k", r"C(n+1, k)"],
-    "derivative of a capital": [r"F'(x)", r"\frac{dF(x)}{dx}"],
-    "expectation without brackets": [r"\mathbb{E} X^2", r"\mathbb{E}[X^2]"],
-    "adjoint of a matrix": [r"V^* U", r"V^\dagger U", r"V^{\mathsf H} U"],
-    "sequence": [r"x[n]", r"x(n)"],
-    "binomial": [r"\binom nk", r"{n \choose k}", r"\begin{pmatrix} n\\k \end{pmatrix}", r"C_n^k", r"C^n_k", r"{}_nC_k"],
-    "expectation": [r"\mathbb{E}[X]", r"E[X]", r"\operatorname{E}(X)", r"\mathrm{E}[X]", r"E\{X\}", r"E(X)"],
-    "probability": [
-        r"P(A\mid B)", r"\Pr(A|B)", r"P\{A|B\}", r"\mathbb{P}(A \,|\, B)", r"P\left(A \middle| B\right)",
-    ],
-    "logarithm": [r"\ln x", r"\log x", r"\log(x)", r"\ln\left(x\right)"],
-    "at most, typed": [r"a <= b", r"a \le b", r"b >= a"],
-    "limit, typed": [r"x -> 0", r"x \to 0"],
-    "implication, typed": [r"a => b", r"a \implies b"],
-    "equivalence, typed": [r"a <=> b", r"a \iff b"],
-    "definition": [r"a = b", r"a := b", r"a \equiv b", r"a \triangleq b", r"a \coloneqq b", r"b = a"],
-    "order": [r"a \le b", r"a \leq b", r"a \leqslant b", r"b \ge a", r"b \geqslant a"],
-    "strict order": [r"a < b", r"b > a"],
-    "conjugate": [r"z^*", r"\bar z", r"\overline{z}"],
-    "name as a whole operand": [r"\frac{a}{\operatorname{Re}}", r"a / \operatorname{Re}"],
-    "letters of a subscript": [r"B_\epsilon + p_\phi", r"B_\varepsilon + p_\varphi"],
-    "style": [r"\mathbf{x} + \vec{y}", r"x + y", r"\boldsymbol{x} + \mathbf y", r"y + x"],
-    "derivative with a slash": [r"\partial u/\partial t", r"\frac{\partial u}{\partial t}", r"du/dt"],
-    "quotient with a slash": [r"h\nu/k_BT", r"\frac{h\nu}{k_B T}"],
-    "names typed as letters": [r"sin(x) + Var(X)", r"\sin x + \operatorname{Var}(X)", r"\sin x + \mathrm{Var}[X]"],
-    "one letter in upright type": [r"\sin(\text{A})/\text{a}", r"\frac{\sin A}{a}"],
-    "words": [r"\mathsf{Ro} = 1", r"\mathrm{Ro} = 1", r"\text{Ro} = 1", r"\mathit{Ro} = 1"],
-    "trace": [r"\operatorname{tr} \rho \log \rho", r"\mathrm{Tr}(\rho \ln \rho)"],
-    "indices of a tensor": [r"g_{\mu\nu} T^{\mu\nu}", r"g^{\mu\nu} T_{\mu\nu}"],
-    "primes and a power": [r"u'^2", r"(u')^2"],
-    "signs of dots": [r"1 - x + \cdots", r"1 - x - \ldots"],
-    "not equal": [r"a \neq b", r"a \not= b", r"b \ne a"],
-    "Greek variants": [r"\epsilon + \phi", r"\varepsilon + \varphi"],
-    "brackets of functions": [r"\sin x", r"\sin(x)", r"\sin{x}", r"\sin\left(x\right)"],
-    "brackets around a fraction": [r"\arcsin{\frac ab}", r"\arcsin(\frac ab)", r"\arcsin(a/b)"],
-    "punctuation": [r"E = mc^2", r"E = mc^2.", r"E=m c^{2},", r"m c^2 = E", r"E = m\cdot c^2"],
-    "commuted product": [r"n \binom nk", r"\binom nk n"],
-    "commuted sum": [r"2 + i\sqrt5", r"2 + \sqrt5 i", r"i \sqrt 5 + 2"],
-    "minus": [r"-\frac{a}{b}", r"\frac{-a}{b}", r"-a/b", r"\frac{a}{-b}"],
-    "sum over an index": [r"\sum_{i=1}^n x_i", r"\sum_{i=1}^{n} {x_{i}}", r"\sum\limits_{i=1}^n x_i"],
-    "integral": [
-        r"\int_0^1 f(x)\,dx", r"\int_0^1 dx\, f(x)", r"\int_0^1 f(x) \mathrm{d}x",
-        r"\int\limits_0^1 f(x) \mathop{dx}",
-    ],
-    "lines of an alignment": [r"\begin{aligned} a &= b \\ &= c \end{aligned}", r"a = b = c"],
-    "norm": [r"\|x\|", r"\lVert x \rVert", r"\left\| x \right\|", r"\Vert x \Vert", "||x||"],
-    "absolute value": [r"|x|", r"\lvert x \rvert", r"\left| x \right|", r"\vert x \vert"],
-    "inner product": [r"\langle x, y\rangle", r"\left\langle x, y \right\rangle", r"\langle y, x \rangle"],
-}  # fmt: skip
-
-# nearly the same to the eye, but not in meaning
-DIFFERENT = [
-    [r"h_t = h_{t-1} + 1", r"\frac{dh}{dt} = h_{t-1} + 1"],
-    [r"[A, B]", r"[0, 1]", r"x \in [A, B]"],
-    [r"C(x, y)", r"\binom xy"],
-    [r"q(a + b)", r"f(a + b)"],
-    [r"S e^{(a - b)t + c(t)}", r"S_{(a - b)t + c(t)}"],
-    [r"\frac{\partial g}{\partial x^i}", r"\frac{\partial g}{\partial x^j}", r"\frac{\partial g}{\partial x}"],
-    [r"z^*", r"V^*"],
-    [r"v_x = v \cos\theta", r"\frac{\partial v}{\partial x} = v \cos\theta"],
-    [r"T_s", r"\frac{dT}{ds}"],
-    [r"a/2 b", r"\frac{a}{2b}"],
-    [r"\frac{\vec r}{r}", r"\frac{r}{r}", r"\frac{\mathbf r}{r}"],
-    [r"x^\alpha", r"x_\alpha"],
-    [r"\Delta S", r"\Delta u", r"S \Delta"],
-    [r"si(x)", r"\sin(x)"],
-    [r"e^{-x}", r"a^{-x}"],
-    [r"a - b", r"b - a"],
-    [r"\frac ab", r"\frac ba"],
-    [r"a < b", r"a \le b", r"b < a"],
-    [r"P(A|B)", r"P(B|A)"],
-    [r"x^2", r"x_2", r"2x"],
-    [r"\sin x \cos y", r"\sin(x \cos y)"],
-    [r"a(b+c)", r"f(b+c)"],
-    [r"(a+b)c", r"a + bc"],
-    [r"E[X]^2", r"E[X^2]"],
-    [r"|x|", r"\|x\|"],
-    [r"[x, p]", r"(x, p)"],
-    [r"\sum_i x_i y_i", r"\sum_i x_i \sum_i y_i"],
-    [r"A^{-1}B", r"B A"],
-]
-
-# what the parser makes of a construct
-PARSED = {
-    r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}": [
-        "=",
-        ["app", "v:P", ["given", "v:s", "v:d"]],
-        ["frac", ["*", ["app", "v:P", ["given", "v:d", "v:s"]], ["app", "v:P", "v:s"]], ["app", "v:P", "v:d"]],
-    ],
-    r"f(x_1, x_2)": ["app", "v:f", "v:x_1", "v:x_2"],
-    r"\sum_{i=1}^n x_i": ["∑", ["idx", "v:x", "v:i"], ["from", ["=", "v:i", "n:1"]], ["to", "v:n"]],
-    r"x_{n+1} = x_n - 1": [
-        "=",
-        ["idx", "v:x", ["+", "v:n", "n:1"]],
-        ["+", ["idx", "v:x", "v:n"], ["neg", "n:1"]],
-    ],
-    r"a = b < c": ["chain", ["=", "v:a", "v:b"], ["<", "v:b", "v:c"]],
-    r"\int_0^\infty e^{-t} + 1 \,dt": [
-        "∫",
-        ["+", ["pow", "c:e", ["neg", "v:t"]], "n:1"],
-        ["by", "v:t"],
-        ["from", "n:0"],
-        ["to", "c:∞"],
-    ],
-    r"\lim_{x\to 0} f(x)": ["lim", ["app", "v:f", "v:x"], ["from", ["→", "v:x", "n:0"]]],
-    r"\langle \phi | \psi \rangle": ["braket", "v:φ", "v:ψ"],
-    r"|\psi\rangle": ["ket", "v:ψ"],
-    r"[a, b)": ["interval", "v:a", "v:b"],
-    r"[\hat x, \hat p] = i\hbar": ["=", ["commutator", "v:x.hat", "v:p.hat"], ["*", "v:i", "c:ℏ"]],
-    r"n!": ["factorial", "v:n"],
-    r"a := b = c": ["=", "v:a", "v:b", "v:c"],
-    r"n! = b": ["=", ["factorial", "v:n"], "v:b"],
-    r"x<-1": ["<", "v:x", ["neg", "n:1"]],
-    r"y'' = M''": ["=", ["D", "v:y", "any", "any"], ["D", "v:M", "any", "any"]],
-    r"H|\psi\rangle = E|\psi\rangle": ["=", ["*", "v:H", ["ket", "v:ψ"]], ["*", "v:E", ["ket", "v:ψ"]]],
-    r"\int f(x) \,d\mu(x)": ["∫", ["app", "v:f", "v:x"], ["by", ["app", "v:μ", "v:x"]]],
-    r"H^i(M)": ["app", ["pow", "v:H", "v:i"], "v:M"],
-    r"T_\alpha{}_\beta": "v:T_α_β",
-    r"f(x^\star)": ["app", "v:f", ["bar", "v:x"]],
-    r"\sin^2 x": ["pow", ["f:sin", "v:x"], "n:2"],
-    r"\nabla \times B": ["curl", "v:B"],
-    r"\{1, 2\}": ["set", "n:1", "n:2"],
-    r"\inf \{t: t > 0\}": ["inf", ["set", ["given", "v:t", ["<", "n:0", "v:t"]]]],
-    r"y = x, \quad x > 0": ["with", ["=", "v:y", "v:x"], ["<", "n:0", "v:x"]],
-    r"f(x) = \begin{cases} x & x > 0 \\ 0 & \text{otherwise} \end{cases}": [
-        "=",
-        ["app", "v:f", "v:x"],
-        ["cases", ["with", "v:x", ["<", "n:0", "v:x"]], "n:0"],
-    ],
-    r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}": ["matrix", ["row", "v:a", "v:b"], ["row", "v:c", "v:d"]],
-    r"\mathrm{rank}(A) = r": ["=", ["f:rank", "v:A"], "v:r"],
-}
+# Cases that the tests of the scripts read, too: notations of one thing, whose canonical operator trees are equal up to
+# the order of commuting operands; formulas that say different things; what the parser makes of a construct.
+CASES = json.loads(Path(__file__).with_name("notations.json").read_text("utf-8"))
+SAME, DIFFERENT, PARSED = CASES["same"], CASES["different"], CASES["parsed"]
 
 TEXTS = st.sampled_from(
     [*"xdefntTC∂∇Δ12+-−=<≤→()[]{}⟨⟩|∥∑∫/!,;:.′*⊤\u2061\u2062…", "sin", "lim", "if ", "max", "", "for all"]
