@@ -78,10 +78,10 @@ def test_unexpected_error_of_a_source_that_only_this_machine_can_reach_fails_its
     monkeypatch.syspath_prepend(str(package.parent))
     read = docstrings.read_module
 
-    def fail_once(raw: bytes, key: str, *others: Any) -> Paper:
+    def fail_once(raw: bytes, key: str, *others: Any, **named: Any) -> Paper:
         if key.endswith("m1"):
             raise ZeroDivisionError("odd")
-        return read(raw, key, *others)
+        return read(raw, key, *others, **named)
 
     monkeypatch.setattr(docstrings, "read_module", fail_once)
     with Library.open(tmp_path / "library", create=True) as library:

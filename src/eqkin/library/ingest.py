@@ -21,7 +21,8 @@ from eqkin.sources.paper import Paper, SourceItem, make_failed_item
 from eqkin.sources.readers import open_source
 from eqkin.version import __version__
 
-_MAX_PROBLEMS = 200  # listed in a report
+# More problems are counted, but not listed.
+_MAX_PROBLEMS = 200
 
 
 @dataclass(frozen=True)
@@ -29,23 +30,33 @@ class PaperTask:
     """A paper to be parsed."""
 
     item: SourceItem
-    known: str  # the digest that the library has for it, empty if none
-    source: str  # what the user added
-    formulas: str = "rows"  # which formulas become equations
+    # The digest that the library has for it, empty if none.
+    known: str
+    # What the user added.
+    source: str
+    # Which formulas become equations.
+    formulas: str = "rows"
 
 
 @dataclass
 class AddReport:
     """Counts of what `Library.add` did: so far, or in the end."""
 
-    papers: int = 0  # added or replaced
+    # Added or replaced.
+    papers: int = 0
     unchanged: int = 0
-    failed: Counter[str] = field(default_factory=Counter)  # papers that could not be read, by reason
-    equations: Counter[str] = field(default_factory=Counter)  # displays, by status
-    more: Counter[str] = field(default_factory=Counter)  # rows and inline formulas with a tree
-    problems: list[str] = field(default_factory=list)  # papers and sources that could not be read
-    skipped: Counter[str] = field(default_factory=Counter)  # files within sources that were not read, by reason
-    without_source: list[str] = field(default_factory=list)  # papers of which only the metadata is known, and why
+    # Papers that could not be read, by reason.
+    failed: Counter[str] = field(default_factory=Counter)
+    # Displays, by status.
+    equations: Counter[str] = field(default_factory=Counter)
+    # Rows and inline formulas with a tree.
+    more: Counter[str] = field(default_factory=Counter)
+    # Papers and sources that could not be read.
+    problems: list[str] = field(default_factory=list)
+    # Files within sources that were not read, by reason.
+    skipped: Counter[str] = field(default_factory=Counter)
+    # Papers of which only the metadata is known, and why.
+    without_source: list[str] = field(default_factory=list)
 
     def count_skipped(self, what: str, why: str) -> None:
         """Count a file within a source that was not read."""
@@ -151,7 +162,8 @@ class _Ingest:
             name: open_source(source, metadata=metadata, fetch=fetch, on_skip=self.report.count_skipped)
             for name, source in sources.items()
         }
-        self._stale: dict[str, str] = {}  # papers taken for unchanged that were replaced since, with their source
+        # Papers that a worker took for unchanged, but that were replaced since, with their source.
+        self._stale: dict[str, str] = {}
 
     def iter_tasks(self) -> Iterator[PaperTask]:
         """Yield the papers of all sources, in order. A source that ends in an error goes to the report."""
@@ -175,7 +187,8 @@ class _Ingest:
         missing = parsed.paper.missing_source if parsed.paper else ""
         if missing:
             self.report.without_source.append(f"{parsed.origin}: {missing}")
-            if known:  # its source was fetched before
+            # Its source was fetched before.
+            if known:
                 parsed.digest = known
         is_current = bool(parsed.digest) and not parsed.failure and parsed.digest == known
         if parsed.unchanged and not is_current:
@@ -191,7 +204,8 @@ class _Ingest:
         """Parse papers again that sources hold in two versions: the last version counts."""
         for source in dict.fromkeys(self._stale.values()):
             stale = {key for key, name in self._stale.items() if name == source}
-            with suppress(EqkinError):  # reported when the source was read first
+            # Reported when the source was read first.
+            with suppress(EqkinError):
                 for item in open_source(self._sources[source], metadata=self._metadata, fetch=self._fetch):
                     if item.key in stale:
                         known = self._writer.find_digest(item.key)
@@ -202,7 +216,8 @@ def _preload(item: SourceItem) -> SourceItem:
     """Load a paper here whose source only this machine can reach; any machine can parse it then."""
     try:
         return replace(item, load=partial(_return_paper, item.load()))
-    except Exception as error:  # one surprising paper must not stop the others
+    # One surprising paper must not stop the others.
+    except Exception as error:
         known = error if isinstance(error, EqkinError) else BadInput(f"{item.origin}: {error!r}")
         return make_failed_item(item.key, item.origin, known)
 

@@ -42,13 +42,17 @@ _COUNT_BYTES = (
 class Judgement:
     """The judgement of one user about one result of one query."""
 
-    equation: str  # id of the equation judged
+    # Id of the equation judged.
+    equation: str
     relevant: bool
-    latex: str = ""  # the query, as LaTeX or
-    mathml: str = ""  # as MathML, and
+    # The query: as LaTeX, as MathML, as words, or several of them.
+    latex: str = ""
+    mathml: str = ""
     words: str = ""
-    keywords: tuple[str, ...] = ()  # what a relevant equation is about
-    time: str = ""  # UTC, ISO 8601; set when it is added
+    # What a relevant equation is about.
+    keywords: tuple[str, ...] = ()
+    # UTC, ISO 8601; set when it is added.
+    time: str = ""
 
     @property
     def size(self) -> int:

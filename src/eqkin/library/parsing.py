@@ -8,11 +8,11 @@ from __future__ import annotations
 import errno
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -32,8 +32,10 @@ from eqkin.limits import LIMITS
 from eqkin.sources.html import resolve_references
 from eqkin.sources.paper import Paper, SourceItem, hash_paper, hash_parts
 
-PARSER_VERSION = "3"  # raise it when the same source would give other content
-FORMULAS = ("displays", "rows", "inline")  # displays as a whole; also their rows; also inline formulas
+# Raise it when the same source would give other content.
+PARSER_VERSION = "3"
+# Displays as a whole; also their rows; also inline formulas.
+FORMULAS = ("displays", "rows", "inline")
 _TEX_ANNOTATION = re.compile(r'<annotation[^>]*encoding="application/x-(?:la)?tex"[^>]*>(.*?)</annotation>', re.DOTALL)
 _COMMON_FILE_NAMES = frozenset("main paper ms article manuscript root thesis draft index readme notes report".split())
 # Errors of one machine's disk or network drive that another machine may not have.
@@ -54,14 +56,19 @@ class ParsedEquation:
     environment: str
     label: str
     latex: str
-    status: str  # converted, degraded, diagram or failed
+    # Converted, degraded, diagram or failed.
+    status: str
     repaired: bool = False
     reason: str = ""
     message: str = ""
-    unknown: str = ""  # commands that KaTeX does not know
-    tree: int = -1  # position in the paper's forest, -1 for none
-    printed: str = ""  # its number as printed
-    whole: int = -1  # of a row: the number of its display
+    # Commands that KaTeX does not know.
+    unknown: str = ""
+    # Position in the paper's forest, -1 for none.
+    tree: int = -1
+    # Its number as printed.
+    printed: str = ""
+    # Of a row: the number of its display.
+    whole: int = -1
     inline: bool = False
 
 
@@ -76,16 +83,22 @@ class ParsedPaper:
     title: str = ""
     packages: list[str] | None = None
     macros: bytes = b""
-    sections: list[tuple[int, str, str]] = field(default_factory=list)  # level, title, LaTeX with marks
+    # Level, title, LaTeX with marks.
+    sections: list[tuple[int, str, str]] = field(default_factory=list)
     equations: list[ParsedEquation] = field(default_factory=list)
     cites: list[str] = field(default_factory=list)
-    forest: Forest | None = None  # presentation trees
-    operators: OperatorForest | None = None  # their operator trees
-    content: str = ""  # digest of all of the above
+    # Presentation trees.
+    forest: Forest | None = None
+    # Their operator trees.
+    operators: OperatorForest | None = None
+    # Digest of all of the above.
+    content: str = ""
     failure: str = ""
     message: str = ""
-    unchanged: bool = False  # the library has it already
-    source: str = ""  # what the user added
+    # The library has it already.
+    unchanged: bool = False
+    # What the user added.
+    source: str = ""
 
 
 _get_fields = attrgetter(*(field.name for field in fields(ParsedEquation)))
@@ -121,7 +134,8 @@ def parse_item(item: SourceItem, known: str = "", formulas: str = "rows") -> Par
         parsed = parse_paper(paper, "" if paper.missing_source else digest, formulas)
     except (RecursionError, MemoryError) as error:
         parsed = make_failed_paper(item.key, item.origin, "limit: memory", repr(error), digest)
-    except Exception as error:  # one surprising paper must not stop the others
+    # One surprising paper must not stop the others.
+    except Exception as error:
         known_error = isinstance(error, EqkinError)
         if is_machine_fault(error):
             raise WorkerEnvironmentError(str(error) if known_error else f"{item.origin}: {error}") from error
@@ -184,7 +198,8 @@ def parse_paper(paper: Paper, digest: str, chosen: str = "rows") -> ParsedPaper:
     if document.truncated:
         paper.notes.append(f"only its first {len(document.equations)} equations were read")
     parsed.content = compute_content_digest(parsed)
-    paper.text = ""  # not needed any more, and need not travel between processes
+    # Not needed any more, and need not travel between processes.
+    paper.text = ""
     paper.styles, paper.bibliography = [], []
     return parsed
 
@@ -216,82 +231,116 @@ def convert_document(
     """
     equations = [
         ParsedEquation(
-            *(e.section, number, e.mark, e.environment, e.label, e.body, "failed"),
-            printed=e.printed,
-            whole=e.whole,
-            inline=e.inline,
+            section=source.section,
+            number=number,
+            mark=source.mark,
+            environment=source.environment,
+            label=source.label,
+            latex=source.body,
+            status="failed",
+            printed=source.printed,
+            whole=source.whole,
+            inline=source.inline,
         )
-        for number, e in enumerate(document.equations)
+        for number, source in enumerate(document.equations)
     ]
-    forests: list[Forest] = []
-    n_trees = 0
-    parsed: list[OperatorForest] = []
-    deadline = time.monotonic() + LIMITS.paper_seconds
-    for epoch, macros in enumerate(document.macros):
-        chosen = []
-        for e, source in zip(equations, document.equations, strict=True):
-            if source.epoch != epoch or source.environment == MATHML_ENVIRONMENT:
-                continue
-            if is_diagram(source.body):
-                e.status = "diagram"
-            else:
-                chosen.append(e)
-        if not chosen:
-            continue
-        texts = [to_converter_input(e.environment, e.latex) for e in chosen]
-        conversion = convert_formulas(get_engine(), texts, document.packages, macros, deadline)
-        forests.append(conversion.forest)
-        parsed.append(conversion.operators)
-        for e, outcome in zip(chosen, conversion.outcomes, strict=True):
-            if outcome.failure is None:
-                e.tree = n_trees + outcome.tree
-                e.status = "degraded" if outcome.unknown else "converted"
-                e.unknown, e.repaired = " ".join(outcome.unknown), outcome.repaired
-            elif is_diagram_failure(outcome.failure):
-                e.status = "diagram"
-            else:
-                e.reason, e.message = outcome.failure.reason, outcome.failure.message[:300]
-        n_trees += len(conversion.forest)
-    given = _convert_mathml(equations, stored, n_trees)
-    forests.append(given)
-    parsed.append(parse_operators(given))
+    for equation in equations:
+        if equation.environment != MATHML_ENVIRONMENT and is_diagram(equation.latex):
+            equation.status = "diagram"
+    conversions = [
+        *_iter_conversions(document, equations),
+        _read_mathml(equations) if stored is None else _keep_mathml(equations, stored),
+    ]
+    forest = Forest.concatenate([conversion.forest for conversion in conversions])
+    operators = OperatorForest.concatenate([conversion.operators for conversion in conversions])
+    # The numbers of trees began at zero in each conversion.
+    order = []
+    first = 0
+    for conversion in conversions:
+        for number in conversion.numbers:
+            order.append((number, first + equations[number].tree))
+        first += len(conversion.forest)
+    order.sort()
     # Trees in the order of their equations, and sorted strings: equal content has equal digests.
-    forest = Forest.concatenate(forests)
-    with_tree = [e for e in equations if e.tree >= 0]
-    order = [e.tree for e in with_tree]
-    for position, e in enumerate(with_tree):
-        e.tree = position
-    operators = OperatorForest.concatenate(parsed)
-    if order != list(range(len(forest))):
-        forest, operators = forest.select(order), operators.select(order)
+    for position, (number, _) in enumerate(order):
+        equations[number].tree = position
+    places = [place for _, place in order]
+    if places != list(range(len(forest))):
+        forest, operators = forest.select(places), operators.select(places)
     return equations, forest.canonicalise(), operators
 
 
-def _convert_mathml(
-    equations: list[ParsedEquation],
-    stored: Mapping[int, tuple[ParsedEquation, Forest | None]] | None,
-    n_trees: int,
-) -> Forest:
-    """Return the trees of equations that are MathML already, or those that are stored of them."""
-    forests: list[Forest] = []
-    for number, e in enumerate(equations):
-        if e.environment != MATHML_ENVIRONMENT:
+class _ConvertedTrees(NamedTuple):
+    """Trees of some equations of a paper."""
+
+    numbers: list[int]  # of the equations that have one
+    forest: Forest
+    operators: OperatorForest
+
+
+def _iter_conversions(document: Document, equations: list[ParsedEquation]) -> Iterator[_ConvertedTrees]:
+    """Convert the equations that are LaTeX, those with the same macros at once."""
+    deadline = time.monotonic() + LIMITS.paper_seconds
+    for epoch, macros in enumerate(document.macros):
+        chosen = [
+            equation
+            for equation, source in zip(equations, document.equations, strict=True)
+            if source.epoch == epoch and source.environment != MATHML_ENVIRONMENT and equation.status != "diagram"
+        ]
+        if not chosen:
             continue
-        if stored is not None:
-            e, forest = stored[number]
-            equations[number] = e
-        else:
-            mathml, forest = e.latex, None
+        texts = [to_converter_input(equation.environment, equation.latex) for equation in chosen]
+        conversion = convert_formulas(get_engine(), texts, document.packages, macros, deadline)
+        for equation, outcome in zip(chosen, conversion.outcomes, strict=True):
+            if outcome.failure is None:
+                equation.tree = outcome.tree
+                equation.status = "degraded" if outcome.unknown else "converted"
+                equation.unknown = " ".join(outcome.unknown)
+                equation.repaired = outcome.repaired
+            elif is_diagram_failure(outcome.failure):
+                equation.status = "diagram"
+            else:
+                equation.reason = outcome.failure.reason
+                equation.message = outcome.failure.message[:300]
+        numbers = [equation.number for equation in chosen if equation.tree >= 0]
+        yield _ConvertedTrees(numbers, conversion.forest, conversion.operators)
+
+
+def _read_mathml(equations: list[ParsedEquation]) -> _ConvertedTrees:
+    """Make trees of the equations that are MathML."""
+    found: dict[int, Forest] = {}
+    for equation in equations:
+        if equation.environment == MATHML_ENVIRONMENT:
+            mathml = equation.latex
             annotation = _TEX_ANNOTATION.search(mathml)
-            e.latex = resolve_references(annotation[1]).strip() if annotation else ""
+            equation.latex = resolve_references(annotation[1]).strip() if annotation else ""
             try:
-                forest, e.status = to_forest(parse_mathml(mathml)), "converted"
+                found[equation.number] = to_forest(parse_mathml(mathml))
+                equation.status = "converted"
             except EqkinError as error:
-                e.reason, e.message = f"MathML: {_classify_error(error)}", str(error)[:300]
+                equation.reason = f"MathML: {_classify_error(error)}"
+                equation.message = str(error)[:300]
+    return _join_trees(equations, found)
+
+
+def _keep_mathml(
+    equations: list[ParsedEquation], stored: Mapping[int, tuple[ParsedEquation, Forest | None]]
+) -> _ConvertedTrees:
+    """Put equations that are stored already, with their trees, in the places of those that are MathML."""
+    found: dict[int, Forest] = {}
+    for number, (equation, forest) in stored.items():
+        equations[number] = equation
         if forest is not None:
-            forests.append(forest)
-            e.tree, n_trees = n_trees, n_trees + 1
-    return Forest.concatenate(forests)
+            found[number] = forest
+    return _join_trees(equations, found)
+
+
+def _join_trees(equations: list[ParsedEquation], found: Mapping[int, Forest]) -> _ConvertedTrees:
+    """Return trees, given by the number of their equation, as one forest."""
+    for position, number in enumerate(found):
+        equations[number].tree = position
+    forest = Forest.concatenate(list(found.values()))
+    return _ConvertedTrees(list(found), forest, parse_operators(forest))
 
 
 def compute_content_digest(parsed: ParsedPaper) -> str:

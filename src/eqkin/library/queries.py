@@ -31,21 +31,28 @@ from eqkin.library.files import Integers, LibraryFiles
 class PaperText:
     """The text of a paper, as LaTeX."""
 
-    content: str  # digest of all that is stored of it
+    # Digest of all that is stored of it.
+    content: str
     title: str
     abstract: str
-    sections: tuple[tuple[int, str, str], ...]  # id, heading, prose
-    marks: dict[int, dict[int, int]] = field(default_factory=dict)  # key of the display by section and mark
-    labels: dict[str, int] = field(default_factory=dict)  # key of the display by label
+    # Id, heading, prose.
+    sections: tuple[tuple[int, str, str], ...]
+    # Key of the display by section and mark.
+    marks: dict[int, dict[int, int]] = field(default_factory=dict)
+    # Key of the display by label.
+    labels: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class CorpusTables:
     """The data of a library that training needs, by the ids of its database."""
 
-    papers: list[tuple[int, str, str]]  # id, key, work
-    equations: Integers  # (n, 5): paper, section, number, key, mark
-    citations: Integers  # (n, 2): citing and cited paper
+    # Id, key, work.
+    papers: list[tuple[int, str, str]]
+    # (n, 5): paper, section, number, key, mark.
+    equations: Integers
+    # (n, 2): citing and cited paper.
+    citations: Integers
 
 
 def has_equations(library: LibraryFiles) -> bool:
@@ -109,9 +116,12 @@ def read_sections(library: LibraryFiles, ids: Iterable[int]) -> dict[int, tuple[
 class PaperRows(NamedTuple):
     """The rows of a paper, with all columns."""
 
-    paper: sqlite3.Row  # also paper_title, unpacked_macros
-    sections: list[sqlite3.Row]  # also text
-    equations: list[sqlite3.Row]  # also has_tree
+    # With `paper_title` and `unpacked_macros`.
+    paper: sqlite3.Row
+    # With the prose as `text`.
+    sections: list[sqlite3.Row]
+    # With `has_tree`.
+    equations: list[sqlite3.Row]
 
 
 def read_paper_rows(library: LibraryFiles, condition: str, value: int | str) -> PaperRows | None:

@@ -26,8 +26,10 @@ class StoredPaper:
     """A paper to be converted again."""
 
     parsed: ParsedPaper
-    mathml: dict[int, Forest | None]  # trees of equations that came as MathML, by number; None: there is none
-    version: str  # of the converter
+    # Trees of equations that came as MathML, by number; None: there is none.
+    mathml: dict[int, Forest | None]
+    # The version of the converter.
+    version: str
 
 
 def reconvert_papers(

@@ -50,20 +50,27 @@ FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.sec
 WHERE {INTACT_EQUATION} AND {INTACT_PAPER} AND {INTACT_SECTION}
 """
 
-Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]  # equations by field, by year
+# Equations by field, by year.
+Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]
 
 
 @dataclass(frozen=True)
 class Filters:
     """Conditions that a hit must meet; empty means any hit."""
 
-    fields: tuple[str, ...] = ()  # one of these subject areas
-    first_year: int | None = None  # of publication
-    last_year: int | None = None  # of publication
-    authors: tuple[str, ...] = ()  # each a part of some author's name, whatever its case and accents; all are needed
-    papers: tuple[str, ...] = ()  # keys of the only papers to search
-    without_papers: tuple[str, ...] = ()  # keys of papers to leave out
-    languages: tuple[str, ...] = ()  # one of these, as codes: "en", "de"
+    # The paper has one of these subject areas.
+    fields: tuple[str, ...] = ()
+    # Years of publication.
+    first_year: int | None = None
+    last_year: int | None = None
+    # Each a part of some author's name, whatever its case and accents; all are needed.
+    authors: tuple[str, ...] = ()
+    # Keys of the only papers to search.
+    papers: tuple[str, ...] = ()
+    # Keys of papers to leave out.
+    without_papers: tuple[str, ...] = ()
+    # The paper is in one of these languages, as codes: "en", "de".
+    languages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -75,28 +82,38 @@ class PaperRecord:
     authors: tuple[str, ...]
     year: int | None
     fields: tuple[str, ...]
-    origin: str  # where it was read from
-    lang: str = ""  # "en"
+    # Where it was read from.
+    origin: str
+    # A code such as "en".
+    lang: str = ""
     doi: str = ""
-    url: str = ""  # where it can be read: at arXiv, by its DOI, or where its source says
-    cite_key: str = ""  # of its entry in the user's bibliography
+    # Where it can be read: at arXiv, by its DOI, or where its source says.
+    url: str = ""
+    # Of its entry in the user's bibliography.
+    cite_key: str = ""
 
 
 @dataclass(frozen=True)
 class EquationRecord:
     """An equation as a search shows it."""
 
-    id: str  # "paper-key#number"
-    tree: int  # its number in the library; -1 if it is not there or did not convert
+    # Paper's key and number: "arxiv:1706.03762#3".
+    id: str
+    # Its number in the library; -1 if it is not there or did not convert.
+    tree: int
     latex: str
-    mathml: str  # "" if it did not convert
+    # Empty if it did not convert.
+    mathml: str
     label: str
     section: str
-    before: str  # the text just before it
+    # The text just before it.
+    before: str
     after: str
     paper: PaperRecord
-    printed: str = ""  # its number as printed: "3.6"
-    whole: str | None = None  # of a row: the id of its display
+    # Its number as printed: "3.6".
+    printed: str = ""
+    # Of a row: the id of its display.
+    whole: str | None = None
     inline: bool = False
 
     def to_ref(self) -> EquationRef:
@@ -114,20 +131,24 @@ class PaperPage:
 
     paper: PaperRecord
     abstract: str
-    sections: tuple[tuple[str, tuple[EquationRecord, ...]], ...]  # heading, equations
+    # Heading, equations.
+    sections: tuple[tuple[str, tuple[EquationRecord, ...]], ...]
 
 
 class EquationRef(NamedTuple):
     """An equation's key, paper and facets: enough to rank, deduplicate, group and count it."""
 
     key: int
-    paper: str  # the paper's key
-    number: int  # within the paper
+    # The paper's key.
+    paper: str
+    # Within the paper.
+    number: int
     latex: str
     year: int | None
     fields: tuple[str, ...]
     lang: str = ""
-    whole: int = -1  # of a row: the number of its display, -1 for none
+    # Of a row: the number of its display, -1 for none.
+    whole: int = -1
 
     @property
     def family(self) -> int:
@@ -441,7 +462,8 @@ class SectionProse:
     def __init__(self, latex: str, heading: str = "") -> None:
         self.heading: str = heading
         self._latex = latex
-        self._marks: list[int] = []  # places of the first marks, as far as they were looked for
+        # The places of the first marks, as far as they were looked for.
+        self._marks: list[int] = []
 
     def read_context(self, mark: int, macros: MacroTables | None = None, *, inline: bool = False) -> tuple[str, str]:
         """Return the text before and after an equation; reads only up to its neighbours, not the whole section.
@@ -462,7 +484,8 @@ class SectionProse:
             return "", ""
         start, end = latex.rfind(EQUATION_MARK, 0, at) + 1, latex.find(EQUATION_MARK, end_at)
         end = end if end >= 0 else len(latex)
-        if at - start > _CONTEXT_CHARS:  # cut between paragraphs, so that no inline formula loses its first half
+        # Cut between paragraphs, so that no inline formula loses its first half.
+        if at - start > _CONTEXT_CHARS:
             start = max(latex.find("\n\n", at - _CONTEXT_CHARS, at), at - _CONTEXT_CHARS)
         if end - end_at > _CONTEXT_CHARS:
             paragraph = latex.rfind("\n\n", end_at, end_at + _CONTEXT_CHARS)

@@ -26,10 +26,14 @@ Integers = npt.NDArray[np.int64]
 class EquationColumns(NamedTuple):
     """Equations, of which only equality matters."""
 
-    keys: Integers  # of the equations
-    paper: Integers  # the number of its paper, or a hash
-    display: Integers  # the number of the display that it is, or is a row of
-    latex: Integers  # a hash of its LaTeX without spacing; 0 if it has none
+    # Of the equations.
+    keys: Integers
+    # The number of its paper, or a hash.
+    paper: Integers
+    # The number of the display that it is, or is a row of.
+    display: Integers
+    # A hash of its LaTeX without spacing; 0 if it has none.
+    latex: Integers
 
     def select(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> EquationColumns:
         """Return some of the equations."""
@@ -64,6 +68,7 @@ def hash_latex(formulas: Sequence[str]) -> Integers:
 
 def normalise_latex(formulas: Sequence[str]) -> list[str]:
     """Remove spacing commands, labels, and the sentence's punctuation at the end of each formula."""
-    joined = "\0".join(latex.replace("\0", "") for latex in formulas)  # one substitution is faster than many
+    # One substitution is faster than many.
+    joined = "\0".join(latex.replace("\0", "") for latex in formulas)
     words = _SPACING.sub("", joined).replace("~", " ").split()
     return [latex.rstrip(_PUNCTUATION) for latex in "".join(words).split("\0")] if formulas else []

@@ -12,7 +12,8 @@ import orjson
 from eqkin.library.database import HAS_TREE
 from eqkin.library.files import LibraryFiles
 
-_MAX_UNKNOWN_COMMANDS = 50  # that are listed
+# More are counted, but not listed.
+_MAX_UNKNOWN_COMMANDS = 50
 
 
 def compute_statistics(library: LibraryFiles) -> dict[str, Any]:

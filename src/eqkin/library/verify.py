@@ -40,7 +40,8 @@ class VerificationReport:
     trees: int = 0
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    content: str = ""  # digest of the whole content; the same papers give the same digest, in whatever order they came
+    # Digest of the whole content; the same papers give the same digest, in whatever order they came.
+    content: str = ""
 
 
 def verify_library(folder: Path, progress: Callable[[int], None] | None = None) -> VerificationReport:

@@ -28,13 +28,15 @@ if sys.platform == "win32":
 
     def lock_descriptor(descriptor: int, *, wait: bool = False) -> None:
         """Lock an open file for this process until it is closed; raises `OSError` if another one has it."""
-        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)  # others cannot read a byte that is locked
+        # Other processes cannot read a locked byte.
+        os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
         try:
             while True:
                 try:
                     return msvcrt.locking(descriptor, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
                 except OSError as error:
-                    if not wait or error.errno != errno.EDEADLK:  # after ten seconds
+                    # Windows gives up after ten seconds.
+                    if not wait or error.errno != errno.EDEADLK:
                         raise
         finally:
             os.lseek(descriptor, 0, os.SEEK_SET)
@@ -47,11 +49,14 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
 
 
-_LOCKED_BYTE = 1 << 30  # on Windows: behind the content of any file that is locked
-_RENAME_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5)  # seconds, on Windows
+# On Windows, a locked byte cannot be read: this one is behind the content of any file.
+_LOCKED_BYTE = 1 << 30
+# Seconds between attempts to rename a file, on Windows.
+_RENAME_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5)
 
 
-_TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp(?:-journal)?")  # of `write_atomically`
+# The temporary files of `write_atomically`.
+_TEMPORARY = re.compile(r"\.(.+)\.\d+\.tmp(?:-journal)?")
 
 
 def make_folder(folder: Path) -> Path:
@@ -115,7 +120,8 @@ def replace_file(temporary: Path, path: Path) -> None:
         try:
             temporary.replace(path)
             break
-        except PermissionError:  # on Windows: another process has the file open, usually for a moment
+        # On Windows: another process has the file open, usually for a moment.
+        except PermissionError:
             if sys.platform == "win32" and pause is not None:
                 time.sleep(pause)
                 continue
@@ -126,8 +132,10 @@ def replace_file(temporary: Path, path: Path) -> None:
 def sync_file(descriptor: int) -> None:
     """Make the content of an open file or folder durable; raises `OSError`."""
     if sys.platform == "darwin":
-        with suppress(OSError):  # some file systems do not know it
-            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # there, fsync leaves the content in the cache of the drive
+        # Some file systems do not know it.
+        with suppress(OSError):
+            # There, fsync leaves the content in the cache of the drive.
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
             return
     os.fsync(descriptor)
 
@@ -136,7 +144,8 @@ def sync_folder(folder: Path) -> None:
     """Make renames within a folder durable, where the system can do that."""
     try:
         descriptor = os.open(folder, os.O_RDONLY)
-    except (OSError, AttributeError):  # Windows cannot open folders
+    # Windows cannot open folders.
+    except (OSError, AttributeError):
         return
     try:
         sync_file(descriptor)
@@ -168,7 +177,8 @@ def find_unknown_files(folder: Path, known: Collection[str], own: re.Pattern[str
 def delete_unused_files(folder: Path, known: Collection[str], own: re.Pattern[str]) -> None:
     """Delete what eqkin left over in a folder (`find_unknown_files`); nothing else is touched."""
     for name in find_unknown_files(folder, known, own)[0]:
-        with suppress(PermissionError):  # on Windows: another process has it mapped
+        # On Windows: another process has it mapped.
+        with suppress(PermissionError):
             (folder / name).unlink(missing_ok=True)
 
 
@@ -197,7 +207,8 @@ class WriterLock:
                 f"{self.path.parent}: another process is writing ({holder or 'unknown'}); try again later"
             ) from error
         since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        with suppress(OSError):  # the lock holds without a name
+        # The lock holds without a name.
+        with suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.write(self._descriptor, f"process {os.getpid()} on {socket.gethostname()} since {since}\n".encode())
         return self
