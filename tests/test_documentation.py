@@ -267,7 +267,7 @@ def atlas_copy(atlas_library: Path, tmp_path_factory: pytest.TempPathFactory) ->
     (folder / "papers").mkdir()
     for name in ("papers/ising.tex", "draft.tex"):
         (folder / name).write_text(PAPER)
-    export = ["export", "--library", str(atlas_library), "--dataset", str(folder / "my-equations")]
+    export = ["export", "--library", str(atlas_library), "--out", str(folder / "equations.jsonl")]
     assert CliRunner().invoke(app, export).exit_code == 0
     return folder
 

@@ -122,19 +122,6 @@ class Library(LibraryFiles):
         """Yield all equations as `eqkin export` writes them; `failed`: also those that did not convert."""
         return export_equations(self, failed=failed, mathml=mathml)
 
-    def export_dataset(
-        self, folder: str | os.PathLike[str], progress: Callable[[int], None] | None = None
-    ) -> dict[str, int]:
-        """Write equations, trees, vectors and context as Parquet files with a card to an empty or a new folder.
-
-        Equations without a vector are embedded first. Raises what `eqkin.index.dataset.export_dataset` does.
-        """
-        from eqkin.index.dataset import export_dataset
-        from eqkin.index.index import Index
-
-        digest = self.open_engine().encoder.digest
-        return export_dataset(self, Index.open(self, digest), Path(folder), digest, progress)
-
     def open_engine(self) -> SearchEngine:
         """Return the search engine of this library; equations added since the last time are embedded first.
 

@@ -126,13 +126,6 @@ def export(
             help="Write all trees to one file for `eqkin train` instead; compressed if FILE ends in .zst.",
         ),
     ] = None,
-    dataset: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Write equations, trees, vectors and context as Parquet with a card to this new folder instead.",
-        ),
-    ] = None,
     citations: Annotated[bool, typer.Option("--citations", help="Write citations instead: paper, cited id.")] = False,
     equalities: Annotated[
         bool, typer.Option("--equalities", help="Write pairs of sides of equalities and inequalities instead.")
@@ -148,8 +141,6 @@ def export(
 
         eqkin export --forest corpus.zst
 
-        eqkin export --dataset my-equations
-
         eqkin export --citations --out citations.jsonl
     """
     from eqkin.library.queries import list_citations
@@ -159,11 +150,6 @@ def export(
     with eqkin.Library.open(library) as opened:
         if forest:
             _export_corpus(opened, forest)
-            return
-        if dataset:
-            with ProgressDisplay("{done:,} equations written") as display:
-                counts = opened.export_dataset(dataset, display.update)
-            typer.echo(f"{dataset}: {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
             return
         records: Iterable[dict[str, Any]] = export_equations(opened, failed=failed, mathml=mathml)
         if citations:
