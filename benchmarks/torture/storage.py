@@ -29,7 +29,7 @@ from benchmarks.torture.disk import MODES, SimulatedDisk, read_log
 from eqkin.api import Library, pack, unpack, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import EqkinError
-from eqkin.index.manifest import IndexManifest, IndexSettings
+from eqkin.index.manifest import LOCK_FILES, IndexManifest, IndexSettings
 from eqkin.index.update import update_index
 from eqkin.library import writer
 from eqkin.library.judgements import Judgement, LocalJudgements
@@ -48,7 +48,7 @@ The energy of body %(n)d is \begin{equation} E = \half m v^2 + V(x_{%(n)d}) \end
 _ERRNOS = (errno.EIO, errno.ENOSPC, errno.EROFS, errno.EACCES)
 _CASE_SECONDS = 120
 _DAMAGES = ("flip", "zero", "truncate", "append", "swap", "delete")
-_HARMLESS = {"lock": _DAMAGES, "checked.json": ("delete",)}
+_HARMLESS = dict.fromkeys(("lock", *LOCK_FILES), _DAMAGES)
 
 
 load_encoder = cache(Encoder.load)

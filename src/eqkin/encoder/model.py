@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +28,6 @@ FORMAT = "eqkin-model"
 VERSION = 1
 DESCRIPTION_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "model.json", "weights.safetensors", "vocabulary.json"
 MODEL_FILES = (DESCRIPTION_FILE, WEIGHTS_FILE, VOCABULARY_FILE)
-OWN_MODEL_FILES = re.compile("|".join(map(re.escape, MODEL_FILES)))
 
 
 @dataclass(frozen=True)
