@@ -118,7 +118,8 @@ class Index:
         rows = None if able is None else np.flatnonzero(able)
         for query in np.flatnonzero(queries.any(axis=1)).tolist():
             check_cancelled()
-            scores, found = self._select_best(self._compute_cosines(queries[query]), rows, k)
+            every = self._compute_cosines(queries[query])
+            scores, found = self._select_best(every if rows is None else every[rows], rows, k)
             cosines[query, : len(scores)] = np.clip(scores, -1, 1)
             keys[query, : len(found)] = found
         return cosines, keys
@@ -179,18 +180,21 @@ class Index:
         order = order[(total[order] > 0) & (weights[order] > 0)]
         enough = int(np.searchsorted(np.cumsum(total[order]), limit, "right"))
         read = order[: max(enough, MIN_TERMS_READ)].tolist()
-        scores = np.zeros(len(self._row_keys), np.float32)
+        able = self._select_rows(allowed)
+        found = [np.zeros(0, np.int64)]
+        scores = [np.zeros(0, np.float32)]
         for part, first_row, (starts, ends) in zip(self._parts.values(), self._starts.tolist(), lists, strict=False):
-            own = scores[first_row : first_row + len(part)]
+            sums = np.zeros(len(part), np.float32)
             for term in read:
                 # No row is there twice.
-                own[part.rows[starts[term] : ends[term]]] += weights[term]
-            touched = np.flatnonzero(own)
-            own[touched] *= part.length_factors[touched]
-        able = self._select_rows(allowed)
-        if able is not None:
-            scores *= able
-        return self._select_best(scores, np.flatnonzero(scores), k)
+                sums[part.rows[starts[term] : ends[term]]] += weights[term]
+            has_terms = sums > 0
+            if able is not None:
+                has_terms &= able[first_row : first_row + len(part)]
+            rows = np.flatnonzero(has_terms)
+            found.append(rows + first_row)
+            scores.append(sums[rows] * part.length_factors[rows])
+        return self._select_best(np.concatenate(scores), np.concatenate(found), k)
 
     def find_same_form(self, operators: OperatorForest) -> Integers:
         """Return the equations that have, as a whole, a form in common with the first operator tree, ascending.
@@ -272,16 +276,15 @@ class Index:
         return able
 
     def _select_best(self, scores: Floats, rows: Integers | None, k: int) -> tuple[Floats, Integers]:
-        """Return the `k` highest of all scores, or of those of some rows, equal ones by key; and their keys."""
-        some = scores if rows is None else scores[rows]
-        if len(some) > k > 0:
+        """Return the `k` highest scores of some rows (None: of all), equal ones by key, and the keys of the rows."""
+        if len(scores) > k > 0:
             # All that are as good as the last one. A partition of scores is faster than one of their places.
-            best = np.flatnonzero(some >= np.partition(some, -k)[-k])
-            some = some[best]
+            best = np.flatnonzero(scores >= np.partition(scores, -k)[-k])
+            scores = scores[best]
             rows = best if rows is None else rows[best]
         keys = self._row_keys if rows is None else self._row_keys[rows]
-        order = np.lexsort((keys, -some))[:k]
-        return some[order], keys[order]
+        order = np.lexsort((keys, -scores))[:k]
+        return scores[order], keys[order]
 
 
 def limit_postings(equations: int) -> int:
