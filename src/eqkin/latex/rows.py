@@ -129,7 +129,7 @@ class _Line:
 
 
 @dataclass
-class _Cell:
+class _LineDraft:
     """What was found in a body since the last line break."""
 
     begin: int
@@ -169,7 +169,7 @@ def _scan_lines(body: str, start: int, end: int, *, has_pairs: bool) -> list[_Li
     With `has_pairs`, every second mark may begin another equation, as in `align`.
     """
     lines: list[_Line] = []
-    cell = _Cell(start)
+    draft = _LineDraft(start)
     is_first = True
     depth = 0
     for match in _TOKEN.finditer(body, start, end):
@@ -179,18 +179,18 @@ def _scan_lines(body: str, start: int, end: int, *, has_pairs: bool) -> list[_Li
             return []
         if depth or kind in (None, "open", "close"):
             continue
-        is_pair = kind == "mark" and has_pairs and cell.n_marks % 2 == 1 and cell.last_relation is not None
+        is_pair = kind == "mark" and has_pairs and draft.n_marks % 2 == 1 and draft.last_relation is not None
         if kind == "break" or (is_pair and _begins_equation(body, match.end(), end)):
-            lines += cell.make_lines(body, match.start(), is_first)
-            cell = _Cell(match.end())
+            lines += draft.make_lines(body, match.start(), is_first)
+            draft = _LineDraft(match.end())
             is_first = kind == "break"
         elif kind == "relation":
-            cell.add_relation(body, match.span())
+            draft.add_relation(body, match.span())
         elif kind == "mark":
-            cell.add_mark(body, match.start(), match.end())
+            draft.add_mark(body, match.start(), match.end())
         else:
-            cell.brackets += 1 if kind == "bracket" else -1
-    lines += cell.make_lines(body, end, is_first)
+            draft.brackets += 1 if kind == "bracket" else -1
+    lines += draft.make_lines(body, end, is_first)
     return [] if depth else lines
 
 

@@ -80,7 +80,7 @@ def _iter_python_files(root: Path) -> Iterator[Path]:
 
 def _load_module(path: str, module: str) -> Paper:
     raw = read_capped(path, LIMITS.python_bytes)
-    paper = read_module(raw, f"python:{module}", display_path(path), module=module)
+    paper = read_module(raw, f"python:{module}", display_path(path), module)
     paper.group = "python:" + module.split(".")[0]
     return paper
 
