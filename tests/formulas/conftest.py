@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the converter."""
+"""Fixtures of the tests of the engine."""
 
 import pytest
 
@@ -6,6 +6,6 @@ from eqkin.formulas.engine import FormulaEngine
 
 
 @pytest.fixture(scope="session")
-def converter():
+def engine():
     """One engine for all tests that do not break it."""
     return FormulaEngine()

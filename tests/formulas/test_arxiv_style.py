@@ -59,11 +59,11 @@ DISPLAYS = [
 
 
 @pytest.mark.parametrize("display", DISPLAYS)
-def test_displays_in_the_style_of_papers_convert_undegraded(converter, display):
+def test_displays_in_the_style_of_papers_convert_undegraded(engine, display):
     document = parse(PREAMBLE + display + "\n\\end{document}")
     (equation,) = document.equations
     latex = to_converter_input(equation.environment, equation.body)
-    (outcome,) = convert_formulas(converter, [latex], document.packages, document.macros[equation.epoch]).outcomes
+    (outcome,) = convert_formulas(engine, [latex], document.packages, document.macros[equation.epoch]).outcomes
     assert outcome.failure is None, outcome.failure
     assert outcome.unknown == ()
     assert not outcome.repaired

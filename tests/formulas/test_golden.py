@@ -14,8 +14,8 @@ GOLDEN = [line.split("\t") for line in Path(__file__).with_name("golden_hashes.t
 
 
 @pytest.fixture(scope="module")
-def forest(converter):
-    return convert_formulas(converter, [latex for *_, latex in GOLDEN]).forest
+def forest(engine):
+    return convert_formulas(engine, [latex for *_, latex in GOLDEN]).forest
 
 
 def digest(*arrays):

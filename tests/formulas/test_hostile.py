@@ -1,4 +1,4 @@
-"""Hostile formulas cost a bounded amount of time and memory and leave the converter working."""
+"""Hostile formulas cost a bounded amount of time and memory and leave the engine working."""
 
 import resource
 import subprocess
@@ -46,23 +46,23 @@ TOO_MUCH = {
 
 
 @pytest.mark.parametrize("name", TOO_MUCH)
-def test_excessive_formula_is_a_limit_and_the_converter_continues(converter, name):
-    bad, good = convert_formulas(converter, [TOO_MUCH[name], "a+b"]).outcomes
+def test_excessive_formula_is_a_limit_and_the_converter_continues(engine, name):
+    bad, good = convert_formulas(engine, [TOO_MUCH[name], "a+b"]).outcomes
     assert bad.failure is not None
     assert bad.failure.reason.startswith("limit: ")
     assert good.failure is None
-    assert convert_formulas(converter, ["a+b"]).outcomes[0].failure is None
+    assert convert_formulas(engine, ["a+b"]).outcomes[0].failure is None
 
 
-def test_doubling_macros_are_a_limit(converter):
-    bad, good = convert_formulas(converter, [r"\ma", "x"], None, DOUBLING).outcomes
+def test_doubling_macros_are_a_limit(engine):
+    bad, good = convert_formulas(engine, [r"\ma", "x"], None, DOUBLING).outcomes
     assert bad.failure is not None
     assert bad.failure.reason == "limit: macro expansion"
     assert good.failure is None
 
 
-def test_rule_sizes_are_bounded(converter):
-    conversion = convert_formulas(converter, [r"\rule{999999999em}{999999999em}"])
+def test_rule_sizes_are_bounded(engine):
+    conversion = convert_formulas(engine, [r"\rule{999999999em}{999999999em}"])
     assert conversion.outcomes[0].failure is None
     assert not any("999999999" in lines for lines in conversion.forest.attributes)
 
@@ -71,15 +71,15 @@ def test_rule_sizes_are_bounded(converter):
     "formula",
     ["\ud800", "a\0b", "\u202e", "\\", "$", "}", "\\\0", "é\ud83d", r'\char"D800', r'\text{\char"DFFF}', r'\char"0'],
 )
-def test_odd_characters_give_a_tree_or_a_failure(converter, formula):
-    outcome = convert_formulas(converter, [formula, "x"]).outcomes
+def test_odd_characters_give_a_tree_or_a_failure(engine, formula):
+    outcome = convert_formulas(engine, [formula, "x"]).outcomes
     assert isinstance(outcome[0].failure, Failure | None)
     assert outcome[1].failure is None
 
 
-def test_lone_surrogate_in_a_document_with_macros_gives_a_tree(converter):
+def test_lone_surrogate_in_a_document_with_macros_gives_a_tree(engine):
     foo = Macro("\\foo", (), "y")
-    outcomes = convert_formulas(converter, ["\\foo \ud800", r"\foo"], [], {foo.name: foo}).outcomes
+    outcomes = convert_formulas(engine, ["\\foo \ud800", r"\foo"], [], {foo.name: foo}).outcomes
     assert [outcome.failure for outcome in outcomes] == [None, None]
 
 
@@ -87,28 +87,28 @@ HEAVY = r"\begin{matrix}" + "&".join(["x"] * 9_900) + r"\end{matrix}"
 
 
 def test_engine_out_of_time_is_replaced():
-    converter = FormulaEngine(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
-    failures = converter.read([HEAVY]).failures
+    engine = FormulaEngine(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
+    failures = engine.read([HEAVY]).failures
     assert failures[0] is not None
     assert failures[0].reason == "limit: time"
     patient = FormulaEngine()
     assert patient.read(["x"]).failures == [None]
     patient.close()
-    converter.limits = LIMITS
-    assert converter.read([HEAVY, "x"]).failures[1] is None
-    converter.close()
+    engine.limits = LIMITS
+    assert engine.read([HEAVY, "x"]).failures[1] is None
+    engine.close()
 
 
 def test_engine_out_of_memory_is_replaced():
     limits = replace(LIMITS, converter_bytes=12_000_000, tree_nodes=10_000_000, latex_chars=400_000, formula_seconds=5)
-    converter = FormulaEngine(limits)
+    engine = FormulaEngine(limits)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     larger = r"\begin{matrix}" + "&".join(["x"] * 190_000) + r"\end{matrix}"
-    failures = converter.read([HEAVY, larger, HEAVY]).failures
+    failures = engine.read([HEAVY, larger, HEAVY]).failures
     assert [f and f.reason for f in failures] == [None, "limit: memory", None]
-    assert converter.read(["x"]).failures == [None]
+    assert engine.read(["x"]).failures == [None]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000
-    converter.close()
+    engine.close()
 
 
 @pytest.fixture
@@ -138,55 +138,55 @@ BOMBS = {
 @pytest.mark.parametrize("name", BOMBS)
 def test_macro_bombs_do_not_cost_an_engine_each(engines, name):
     definitions, bomb = BOMBS[name]
-    converter = FormulaEngine()
-    outcomes = convert_formulas(converter, [f"{i}{bomb}" for i in range(40)] + ["x"], [], definitions).outcomes
+    engine = FormulaEngine()
+    outcomes = convert_formulas(engine, [f"{i}{bomb}" for i in range(40)] + ["x"], [], definitions).outcomes
     assert all(outcome.failure and outcome.failure.reason.startswith("limit: ") for outcome in outcomes[:-1])
     assert outcomes[-1].failure is None
     assert len(engines) == 1
-    converter.close()
+    engine.close()
 
 
 def test_thousands_of_undefined_commands_per_formula_do_not_cost_an_engine_each(engines):
     names = iter(range(24 * 2_000))
     formulas = ["".join(name_command(next(names)) for _ in range(2_000)) for _ in range(24)]
-    converter = FormulaEngine()
-    outcomes = convert_formulas(converter, ["x", *formulas, "y"]).outcomes
+    engine = FormulaEngine()
+    outcomes = convert_formulas(engine, ["x", *formulas, "y"]).outcomes
     assert [outcomes[i].failure for i in (0, -1)] == [None, None]
     assert all(outcome.failure is not None for outcome in outcomes[1:-1])
     assert len(engines) == 1
-    converter.close()
+    engine.close()
 
 
-def test_undefined_commands_get_the_arguments_that_most_uses_have(converter):
-    outcomes = convert_formulas(converter, [r"\foo{a}{b}", r"\foo{c} {d}", r"\foo", r"\foobar{x}"]).outcomes
+def test_undefined_commands_get_the_arguments_that_most_uses_have(engine):
+    outcomes = convert_formulas(engine, [r"\foo{a}{b}", r"\foo{c} {d}", r"\foo", r"\foobar{x}"]).outcomes
     assert [outcome.unknown for outcome in outcomes if outcome.failure is None][0] == (r"\foo",)
-    forest = convert_formulas(converter, [r"\foo{a}{b}", r"\foo{c} {d}"]).forest
+    forest = convert_formulas(engine, [r"\foo{a}{b}", r"\foo{c} {d}"]).forest
     assert forest.sizes.tolist()[0] == forest.sizes.tolist()[1]
 
 
 def test_formulas_after_the_time_of_a_batch_come_in_the_next(engines):
-    converter = FormulaEngine(replace(LIMITS, batch_seconds=0.0))
-    assert converter.read([f"x_{i}" for i in range(30)]).failures == [None] * 30
+    engine = FormulaEngine(replace(LIMITS, batch_seconds=0.0))
+    assert engine.read([f"x_{i}" for i in range(30)]).failures == [None] * 30
     assert len(engines) == 1
-    converter.close()
+    engine.close()
 
 
-def test_formulas_with_many_symbols_do_not_cost_others_theirs(converter):
+def test_formulas_with_many_symbols_do_not_cost_others_theirs(engine):
     formulas = ["+".join(str(10_000 + 2_500 * i + k) for k in range(1_900)) for i in range(30)]
-    assert converter.read([*formulas, "x"]).failures == [None] * 31
+    assert engine.read([*formulas, "x"]).failures == [None] * 31
 
 
-def test_formulas_fail_after_the_time_of_their_paper(converter):
-    late = convert_formulas(converter, ["x", "y"], deadline=0.0).outcomes
+def test_formulas_fail_after_the_time_of_their_paper(engine):
+    late = convert_formulas(engine, ["x", "y"], deadline=0.0).outcomes
     assert [outcome.failure.reason for outcome in late] == ["limit: time for the paper"] * 2
-    assert convert_formulas(converter, ["x"]).outcomes[0].failure is None
+    assert convert_formulas(engine, ["x"]).outcomes[0].failure is None
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(max_size=4) | st.sampled_from([r"\text{", "}", "^", r"\color{", "\uffff", "\ufffe", "\x1b"])))
-def test_mathml_of_any_formula_is_xml(converter, pieces):
+def test_mathml_of_any_formula_is_xml(engine, pieces):
     text = "".join(pieces)
-    conversion = convert_formulas(converter, [text, rf"\text{{{text}}}", rf"\mathrm{{{text}}}"])
+    conversion = convert_formulas(engine, [text, rf"\text{{{text}}}", rf"\mathrm{{{text}}}"])
     for outcome in conversion.outcomes:
         if outcome.failure is None:
             ElementTree.fromstring(to_mathml(to_node(conversion.forest, outcome.tree)))
@@ -235,8 +235,8 @@ MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 
 @MANY
 @given(st.lists(PIECES, max_size=25))
-def test_any_mixture_of_commands_gives_a_tree_or_a_failure(converter, pieces):
-    conversion = convert_formulas(converter, ["".join(pieces), " ".join(pieces), "x"], ["physics"])
+def test_any_mixture_of_commands_gives_a_tree_or_a_failure(engine, pieces):
+    conversion = convert_formulas(engine, ["".join(pieces), " ".join(pieces), "x"], ["physics"])
     conversion.forest.validate()
     assert conversion.outcomes[2].failure is None
     assert [o.tree >= 0 for o in conversion.outcomes] == [o.failure is None for o in conversion.outcomes]
@@ -244,14 +244,14 @@ def test_any_mixture_of_commands_gives_a_tree_or_a_failure(converter, pieces):
 
 @MANY
 @given(st.lists(PIECES | st.text(max_size=3), max_size=40))
-def test_any_document_is_read_and_converted(converter, pieces):
+def test_any_document_is_read_and_converted(engine, pieces):
     text = " ".join(pieces)
     document = parse(text, [text], [text])
     assert len(document.sections) >= 1
     for equation in document.equations:
         assert 0 <= equation.section < len(document.sections)
         latex = to_converter_input(equation.environment, equation.body)
-        convert_formulas(converter, [latex], document.packages, document.macros[equation.epoch]).forest.validate()
+        convert_formulas(engine, [latex], document.packages, document.macros[equation.epoch]).forest.validate()
 
 
 BASIS = r"""\begin{align}\label{a}\frac{\partial u}{\partial t}&=\sum_{i=1}^{n}\left(x_i^2+\mathbf{A}\right)\\
@@ -264,13 +264,13 @@ BASIS = r"""\begin{align}\label{a}\frac{\partial u}{\partial t}&=\sum_{i=1}^{n}\
         st.tuples(st.integers(0, len(BASIS) - 1), st.integers(0, 8), st.text(r"\{}[]$&%^_#ax ", max_size=2)), max_size=5
     )
 )
-def test_mutated_document_is_read_and_converted(converter, edits):
+def test_mutated_document_is_read_and_converted(engine, edits):
     text = BASIS
     for at, length, new in edits:
         text = text[:at] + new + text[at + length :]
     document = parse(text)
     for equation in document.equations:
-        conversion = convert_formulas(converter, [to_converter_input(equation.environment, equation.body)])
+        conversion = convert_formulas(engine, [to_converter_input(equation.environment, equation.body)])
         conversion.forest.validate()
         (outcome,) = conversion.outcomes
         assert (outcome.tree >= 0) == (outcome.failure is None)

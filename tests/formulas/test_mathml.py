@@ -50,10 +50,10 @@ RENDER = """((json) => JSON.stringify(JSON.parse(json).map((latex) => katex.rend
     latex, { displayMode: true, output: "mathml", throwOnError: true, strict: "ignore", macros: {} }))))"""
 
 
-def check_both_ways(converter, formulas, packages=None, macros=None):
+def check_both_ways(engine, formulas, packages=None, macros=None):
     """Check that converted trees equal those parsed from KaTeX's markup with the same macros."""
-    conversion = convert_formulas(converter, formulas, packages, macros)
-    pages = converter._call(RENDER, formulas, 60)
+    conversion = convert_formulas(engine, formulas, packages, macros)
+    pages = engine._call(RENDER, formulas, 60)
     for formula, outcome, page in zip(formulas, conversion.outcomes, pages, strict=True):
         assert outcome.failure is None, formula
         math = page[page.index("<math") : page.index("</math>") + len("</math>")]
@@ -61,22 +61,22 @@ def check_both_ways(converter, formulas, packages=None, macros=None):
     return conversion
 
 
-def test_converted_trees_equal_those_parsed_from_katex_markup(converter):
-    check_both_ways(converter, [f for f in FORMULAS if f and r"\middle" not in f])
+def test_converted_trees_equal_those_parsed_from_katex_markup(engine):
+    check_both_ways(engine, [f for f in FORMULAS if f and r"\middle" not in f])
 
 
 @pytest.mark.parametrize("article", ATLAS)
-def test_atlas_equations_convert_undegraded_and_equal_katex_markup(converter, article):
+def test_atlas_equations_convert_undegraded_and_equal_katex_markup(engine, article):
     document = parse(resources.files("eqkin.atlas").joinpath(article).read_text("utf-8"))
     formulas = [to_converter_input(e.environment, e.body) for e in document.equations]
     assert len(formulas) > 10
-    conversion = check_both_ways(converter, formulas, document.packages, document.macros[0])
+    conversion = check_both_ways(engine, formulas, document.packages, document.macros[0])
     assert [o for o in conversion.outcomes if o.failure or o.unknown or o.repaired] == []
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_tree_round_trips_through_mathml(converter, formula):
-    conversion = convert_formulas(converter, [formula])
+def test_tree_round_trips_through_mathml(engine, formula):
+    conversion = convert_formulas(engine, [formula])
     forest = conversion.forest
     if conversion.outcomes[0].failure is None and len(forest.tags) > 1:
         root = to_node(forest, 0)
@@ -205,12 +205,12 @@ def test_parse_mathml_of_any_text_gives_a_tree_or_an_eqkin_error(pieces):
 @pytest.mark.parametrize(
     "formula", [r"a\,b", r"a\;b", r"{\,}x", r"x^{\,}", r"\frac{\,}{\!}", r"\text{a\,b}", r"a\ b~c", r"\quad\!\:"]
 )
-def test_small_spaces_mean_the_same_in_trees_and_markup(converter, formula):
-    check_both_ways(converter, [formula])
+def test_small_spaces_mean_the_same_in_trees_and_markup(engine, formula):
+    check_both_ways(engine, [formula])
 
 
-def test_parse_mathml_drops_small_spaces_in_rows(converter):
-    forest = convert_formulas(converter, [r"\int f\,dx", r"\int f dx"]).forest
+def test_parse_mathml_drops_small_spaces_in_rows(engine):
+    forest = convert_formulas(engine, [r"\int f\,dx", r"\int f dx"]).forest
     assert to_node(forest, 0) == to_node(forest, 1)
 
 

@@ -43,16 +43,11 @@ TREES = st.recursive(
 
 
 @pytest.fixture(scope="module")
-def parser():
-    return FormulaEngine()
-
-
-@pytest.fixture(scope="module")
-def parse(parser, converter):
+def parse(engine):
     def parse_latex(*formulas, canonical=True):
-        conversion = convert_formulas(converter, [clean_typed_formula(latex) for latex in formulas])
+        conversion = convert_formulas(engine, [clean_typed_formula(latex) for latex in formulas])
         assert all(outcome.failure is None for outcome in conversion.outcomes)
-        forest = parser.parse(conversion.forest, canonical=canonical)
+        forest = engine.parse(conversion.forest, canonical=canonical)
         return [forest.to_json(tree) for tree in range(len(forest))]
 
     return parse_latex
@@ -89,9 +84,9 @@ def test_notation_is_kept_unless_canonical(parse):
 
 
 @pytest.mark.parametrize("name", ["a", "d", "e", "f", "t", "x", "P"])
-def test_wildcards_are_parsed_whatever_their_name(parser, name):
+def test_wildcards_are_parsed_whatever_their_name(engine, name):
     mathml = "<math><msub><mi>{0}</mi><mn>1</mn></msub><mo>-</mo><mover><mi>{0}</mi><mo>^</mo></mover><mi>y</mi></math>"
-    forest = parser.parse(to_forest(parse_mathml(mathml.format("?" + name))))
+    forest = engine.parse(to_forest(parse_mathml(mathml.format("?" + name))))
     assert forest.to_json(0) == ["+", ["idx", f"v:?{name}", "n:1"], ["neg", ["*", ["hat", f"v:?{name}"], "v:y"]]]
 
 
@@ -104,12 +99,12 @@ def check_shape(forest: OperatorForest, presentation) -> None:
 
 
 @given(st.lists(TREES, max_size=4))
-def test_any_presentation_tree_becomes_an_operator_tree(parser, trees):
+def test_any_presentation_tree_becomes_an_operator_tree(engine, trees):
     presentation = build(trees)
-    check_shape(parser.parse(presentation), presentation)
+    check_shape(engine.parse(presentation), presentation)
 
 
-def test_batches_make_no_difference(parse, parser):
+def test_batches_make_no_difference(parse):
     formulas = [latex for group in SAME.values() for latex in group]
     assert parse(*formulas) == [tree for latex in formulas for tree in parse(latex)]
 
@@ -122,24 +117,24 @@ def test_long_rows_of_signs_are_parsed(parse, latex):
 
 
 @changed_limits(parse_seconds=1e-6)
-def test_tree_that_takes_too_long_becomes_one_node(converter):
-    presentation = convert_formulas(converter, ["+".join(["a"] * 2_000), r"\frac{c}{d}" * 1_000]).forest
+def test_tree_that_takes_too_long_becomes_one_node(engine):
+    presentation = convert_formulas(engine, ["+".join(["a"] * 2_000), r"\frac{c}{d}" * 1_000]).forest
     forest = FormulaEngine().parse(presentation)
     assert [forest.to_json(0), forest.to_json(1)] == ["p:math", "p:math"]
     assert forest.unparsed.tolist() == [1, 1]
 
 
-def test_arrays_describe_the_tree(parser, converter):
-    forest = parser.parse(convert_formulas(converter, [r"a = b + \frac{c}{d}", "x"]).forest)
+def test_arrays_describe_the_tree(engine):
+    forest = engine.parse(convert_formulas(engine, [r"a = b + \frac{c}{d}", "x"]).forest)
     assert [forest.labels[label] for label in forest.label] == ["=", "v:a", "+", "v:b", "frac", "v:c", "v:d", "v:x"]
     parent = find_parents(forest.label, forest.depth, forest.offsets, len(forest.labels))
     assert parent.tolist() == [0, 0, 0, 2, 2, 4, 4, 7]
     assert forest.depth.tolist() == [0, 1, 1, 2, 2, 3, 3, 0]
 
 
-def extract_term_sets(parser, converter, *formulas):
+def extract_term_sets(engine, *formulas):
     """Return, for each formula, the set of its terms by family."""
-    forest = parser.parse(convert_formulas(converter, list(formulas)).forest)
+    forest = engine.parse(convert_formulas(engine, list(formulas)).forest)
     terms = extract_terms(forest)
     sets = []
     for tree in range(len(forest)):
@@ -149,39 +144,35 @@ def extract_term_sets(parser, converter, *formulas):
     return sets
 
 
-def find_forms(parser, converter, *formulas):
+def find_forms(engine, *formulas):
     """Return, for each formula, the hashes of its first statement, the formula itself, by kind."""
-    forest = parser.parse(convert_formulas(converter, list(formulas)).forest)
+    forest = engine.parse(convert_formulas(engine, list(formulas)).forest)
     return [dict(zip(FORM_KINDS, row.tolist(), strict=True)) for row in forest.forms[forest.form_offsets[:-1]]]
 
 
-def test_terms_do_not_depend_on_the_order_of_commuting_operands(parser, converter):
-    one, other = extract_term_sets(parser, converter, r"x = ab + \frac{c}{d}", r"\frac{c}{d} + ba = x")
+def test_terms_do_not_depend_on_the_order_of_commuting_operands(engine):
+    one, other = extract_term_sets(engine, r"x = ab + \frac{c}{d}", r"\frac{c}{d} + ba = x")
     assert one == other
 
 
-def test_anonymous_terms_do_not_depend_on_names(parser, converter):
-    one, other = extract_term_sets(
-        parser, converter, r"f(x_1, x_2) = \frac{x_1x_2}{g(x_1, x_2)}", r"h(a, b) = \frac{ab}{k(a, b)}"
-    )
+def test_anonymous_terms_do_not_depend_on_names(engine):
+    one, other = extract_term_sets(engine, r"f(x_1, x_2) = \frac{x_1x_2}{g(x_1, x_2)}", r"h(a, b) = \frac{ab}{k(a, b)}")
     assert one["tree"] == other["tree"] and one["path"] != other["path"]
     assert one["form"] & other["form"]
 
 
-def test_terms_depend_on_the_order_of_other_operands(parser, converter):
-    one, other = extract_term_sets(parser, converter, r"\frac{a}{2}", r"\frac{2}{a}")
+def test_terms_depend_on_the_order_of_other_operands(engine):
+    one, other = extract_term_sets(engine, r"\frac{a}{2}", r"\frac{2}{a}")
     assert not any(one[family] & other[family] for family in ("tree", "form"))
 
 
-def test_formula_contains_the_subtrees_of_its_parts(parser, converter):
-    part, whole = extract_term_sets(parser, converter, r"\frac{a}{a + b}", r"y = \sqrt{\frac{a}{b + a}} - 1")
+def test_formula_contains_the_subtrees_of_its_parts(engine):
+    part, whole = extract_term_sets(engine, r"\frac{a}{a + b}", r"y = \sqrt{\frac{a}{b + a}} - 1")
     assert part["tree"] <= whole["tree"]
 
 
-def test_renamed_form_is_the_same_only_after_consistent_renaming(parser, converter):
-    same, renamed, confused, swapped = find_forms(
-        parser, converter, "x + xy = z", "a + ab = c", "a + bc = c", "b + ba = c"
-    )
+def test_renamed_form_is_the_same_only_after_consistent_renaming(engine):
+    same, renamed, confused, swapped = find_forms(engine, "x + xy = z", "a + ab = c", "a + bc = c", "b + ba = c")
     assert same["renamed"] == renamed["renamed"] == swapped["renamed"] != confused["renamed"]
     assert len({form["canonical"] for form in (same, renamed, confused, swapped)}) == 4
 
@@ -228,38 +219,38 @@ NOT_SOLVED = [
 
 
 @pytest.mark.parametrize("formulas", SOLVED, ids=" / ".join)
-def test_weak_form_does_not_depend_on_what_a_relation_is_solved_for(parser, converter, formulas):
-    forms = find_forms(parser, converter, *formulas)
+def test_weak_form_does_not_depend_on_what_a_relation_is_solved_for(engine, formulas):
+    forms = find_forms(engine, *formulas)
     assert len({form["weak"] for form in forms}) == len({form["weak renamed"] for form in forms}) == 1
     assert len({form["canonical"] for form in forms}) > 1
 
 
 @pytest.mark.parametrize("formulas", NOT_SOLVED, ids=" / ".join)
-def test_weak_forms_of_different_relations_differ(parser, converter, formulas):
-    assert len({form["weak"] for form in find_forms(parser, converter, *formulas)}) == len(formulas)
+def test_weak_forms_of_different_relations_differ(engine, formulas):
+    assert len({form["weak"] for form in find_forms(engine, *formulas)}) == len(formulas)
 
 
 @pytest.mark.parametrize(
     "whole", [r"a = b = c^2", r"a = b, \quad b = c^2", r"a = b \\ a = c^2", r"b = a \le c^2", r"x \Rightarrow b = a"]
 )
-def test_statements_of_a_formula_are_found(parser, converter, whole):
-    part, all_of_it = extract_term_sets(parser, converter, "a = b", whole)
+def test_statements_of_a_formula_are_found(engine, whole):
+    part, all_of_it = extract_term_sets(engine, "a = b", whole)
     assert part["form"] < all_of_it["form"]
 
 
-def test_statements_that_follow_from_a_chain_are_found(parser, converter):
-    part, *wholes = extract_term_sets(parser, converter, "a < c^2", "a = b < c^2", "c^2 > b = a", "a < b = c^2")
+def test_statements_that_follow_from_a_chain_are_found(engine):
+    part, *wholes = extract_term_sets(engine, "a < c^2", "a = b < c^2", "c^2 > b = a", "a < b = c^2")
     assert all(part["form"] < whole["form"] for whole in wholes)
 
 
-def test_empty_forest_has_no_terms(parser):
-    assert len(extract_terms(parser.parse(build([]))).code) == 0
+def test_empty_forest_has_no_terms(engine):
+    assert len(extract_terms(engine.parse(build([]))).code) == 0
 
 
 @pytest.fixture(scope="module")
-def forest(parser, converter):
+def forest(engine):
     formulas = ["a = b", r"x = \frac{-b \pm \sqrt{b^2 - 4ac}}{2a}", r"\int f(x) dx < y = z, \quad y > 0"]
-    return parser.parse(convert_formulas(converter, formulas).forest)
+    return engine.parse(convert_formulas(engine, formulas).forest)
 
 
 def describe(forest):
@@ -275,8 +266,8 @@ def test_selected_trees_concatenated_are_the_forest(forest):
 
 
 def test_parser_interrupted_at_any_line_does_not_answer_the_next_call():
-    parser, forests = FormulaEngine(), [to_forest(parse_mathml(f"<math><mi>{name}</mi></math>")) for name in "ab"]
-    wanted = parser.parse(forests[1]).labels
+    engine, forests = FormulaEngine(), [to_forest(parse_mathml(f"<math><mi>{name}</mi></math>")) for name in "ab"]
+    wanted = engine.parse(forests[1]).labels
 
     def interrupt_at(number):
         lines = count()
@@ -292,11 +283,11 @@ def test_parser_interrupted_at_any_line_does_not_answer_the_next_call():
     while True:
         try:
             sys.settrace(interrupt_at(interrupted))
-            parser.parse(forests[0])
+            engine.parse(forests[0])
             break  # it has no line of this number
         except KeyboardInterrupt:
             interrupted += 1
         finally:
             sys.settrace(before)
-        assert parser.parse(forests[1]).labels == wanted
+        assert engine.parse(forests[1]).labels == wanted
     assert interrupted > 5

@@ -10,11 +10,11 @@ from tests.formulas.outlines import build_outlines
 
 
 @pytest.fixture(scope="module")
-def parse(converter):
+def parse(engine):
     """A function that reads formulas into operator trees."""
 
     def read(*latex):
-        return parse_operators(convert_formulas(converter, list(latex)).forest)
+        return parse_operators(convert_formulas(engine, list(latex)).forest)
 
     return read
 

@@ -19,12 +19,12 @@ from eqkin.latex.macros import load_preludes
 from eqkin.latex.outline import parse
 
 
-def outcome(converter, formula, packages=None, macros=None):
-    return convert_formulas(converter, [formula], packages, macros).outcomes[0]
+def outcome(engine, formula, packages=None, macros=None):
+    return convert_formulas(engine, [formula], packages, macros).outcomes[0]
 
 
-def shown(converter, formula, packages=None):
-    conversion = convert_formulas(converter, [formula], packages)
+def shown(engine, formula, packages=None):
+    conversion = convert_formulas(engine, [formula], packages)
     result = conversion.outcomes[0]
     assert result.failure is None, result.failure
     assert not result.unknown
@@ -58,11 +58,11 @@ PACKAGES = [
 
 
 @pytest.mark.parametrize(("package", "formula", "meaning"), PACKAGES)
-def test_known_packages_have_preludes(converter, package, formula, meaning):
+def test_known_packages_have_preludes(engine, package, formula, meaning):
     if package == "mathtools":
-        assert outcome(converter, formula, [package]).failure is None
+        assert outcome(engine, formula, [package]).failure is None
     else:
-        assert shown(converter, formula, [package]) == shown(converter, meaning)
+        assert shown(engine, formula, [package]) == shown(engine, meaning)
 
 
 # commands that need a context
@@ -76,16 +76,16 @@ SURROUNDED = {
 
 
 @pytest.mark.parametrize("package", sorted(load_preludes()))
-def test_every_command_of_every_prelude_converts(converter, package):
+def test_every_command_of_every_prelude_converts(engine, package):
     macros = load_preludes()[package]
     arguments = {name: "{x}" * sum(kind[0] == "m" for kind in macro.args) for name, macro in macros.items()}
     uses = [SURROUNDED.get(name, f"x {name}{arguments[name]} y") for name in macros]
-    results = convert_formulas(converter, uses, [package]).outcomes
+    results = convert_formulas(engine, uses, [package]).outcomes
     assert [(use, r.failure, r.unknown) for use, r in zip(uses, results, strict=True) if r.failure or r.unknown] == []
 
 
-def test_command_of_an_unloaded_package_is_borrowed(converter):
-    result = outcome(converter, r"\ket{\psi}")
+def test_command_of_an_unloaded_package_is_borrowed(engine):
+    result = outcome(engine, r"\ket{\psi}")
     assert result.failure is None
     assert result.unknown == ()
 
@@ -98,24 +98,24 @@ def test_command_of_an_unloaded_package_is_borrowed(converter):
         (r"\unheard{} x \unseen", r"\mathrm{unheard}{} x \mathrm{unseen}", (r"\unheard", r"\unseen")),
     ],
 )
-def test_undefined_command_is_shown_by_name_and_reported(converter, formula, meaning, unknown):
-    result = convert_formulas(converter, [formula])
+def test_undefined_command_is_shown_by_name_and_reported(engine, formula, meaning, unknown):
+    result = convert_formulas(engine, [formula])
     assert set(result.outcomes[0].unknown) == set(unknown)
     if "{}" not in formula:
-        assert to_mathml(to_node(result.forest, 0)) == shown(converter, meaning)
+        assert to_mathml(to_node(result.forest, 0)) == shown(engine, meaning)
 
 
-def test_argument_count_of_undefined_commands_is_guessed_from_all_uses(converter):
+def test_argument_count_of_undefined_commands_is_guessed_from_all_uses(engine):
     uses = [r"\f{a}{b}", r"\f{a} {c}+\f x y", r"\f{x}{y}z"]
-    result = convert_formulas(converter, uses)
-    assert to_mathml(to_node(result.forest, 0)) == shown(converter, r"\operatorname{f}{a}{b}")
-    assert to_mathml(to_node(result.forest, 1)) == shown(converter, r"\operatorname{f}{a}{c}+\operatorname{f}xy")
-    result = convert_formulas(converter, [r"\f+\foo{a}"])
-    assert to_mathml(to_node(result.forest, 0)) == shown(converter, r"\mathrm{f}+\operatorname{foo}{a}")
+    result = convert_formulas(engine, uses)
+    assert to_mathml(to_node(result.forest, 0)) == shown(engine, r"\operatorname{f}{a}{b}")
+    assert to_mathml(to_node(result.forest, 1)) == shown(engine, r"\operatorname{f}{a}{c}+\operatorname{f}xy")
+    result = convert_formulas(engine, [r"\f+\foo{a}"])
+    assert to_mathml(to_node(result.forest, 0)) == shown(engine, r"\mathrm{f}+\operatorname{foo}{a}")
 
 
-def test_undefined_commands_do_not_affect_other_formulas(converter):
-    results = convert_formulas(converter, ["x", r"\nobody x", "y"]).outcomes
+def test_undefined_commands_do_not_affect_other_formulas(engine):
+    results = convert_formulas(engine, ["x", r"\nobody x", "y"]).outcomes
     assert [bool(r.unknown) for r in results] == [False, True, False]
     assert sorted(r.tree for r in results) == [0, 1, 2]
 
@@ -140,9 +140,9 @@ def test_equations_are_not_diagrams(body):
     assert not is_diagram(body)
 
 
-def test_picture_behind_a_macro_is_a_diagram_failure(converter):
+def test_picture_behind_a_macro_is_a_diagram_failure(engine):
     macros = parse(r"\newcommand{\pic}{\xymatrix{A}}").macros[0]
-    result = outcome(converter, r"\pic", None, macros)
+    result = outcome(engine, r"\pic", None, macros)
     assert result.failure is not None
     assert is_diagram_failure(result.failure)
 
@@ -159,22 +159,22 @@ def test_picture_behind_a_macro_is_a_diagram_failure(converter):
         (r"a}+b", "a+b"),
     ],
 )
-def test_mistakes_are_repaired_and_reported(converter, broken, repaired):
-    conversion = convert_formulas(converter, [broken])
+def test_mistakes_are_repaired_and_reported(engine, broken, repaired):
+    conversion = convert_formulas(engine, [broken])
     result = conversion.outcomes[0]
     assert result.failure is None, result.failure
     assert result.repaired
-    assert to_mathml(to_node(conversion.forest, 0)) == shown(converter, repaired)
+    assert to_mathml(to_node(conversion.forest, 0)) == shown(engine, repaired)
 
 
-def test_alignment_of_one_row_is_an_equation(converter):
-    plain = shown(converter, "a=b")
+def test_alignment_of_one_row_is_an_equation(engine):
+    plain = shown(engine, "a=b")
     for environment in ("equation", "align", "align*", "gather", "multline", "eqnarray", "flalign*", "DISPLAY"):
         body = "a&=&b" if environment == "eqnarray" else "a&=b" if "align" in environment else "a=b"
-        assert shown(converter, to_converter_input(environment, body)) == plain, environment
-        assert shown(converter, to_converter_input(environment, body + r" \\ ")) == plain, environment
-        assert shown(converter, to_converter_input(environment, body + r" \\[2pt] ")) == plain, environment
-    assert shown(converter, to_converter_input("alignat", strip_arguments("alignat", "{2} a&=b"))) == plain
+        assert shown(engine, to_converter_input(environment, body)) == plain, environment
+        assert shown(engine, to_converter_input(environment, body + r" \\ ")) == plain, environment
+        assert shown(engine, to_converter_input(environment, body + r" \\[2pt] ")) == plain, environment
+    assert shown(engine, to_converter_input("alignat", strip_arguments("alignat", "{2} a&=b"))) == plain
 
 
 @pytest.mark.parametrize(
@@ -196,19 +196,19 @@ def test_alignment_of_one_row_is_an_equation(converter):
         ("dmath", r"a=b"),
     ],
 )
-def test_environments_are_rewritten_for_the_converter(converter, environment, body):
-    shown(converter, to_converter_input(environment, body))
+def test_environments_are_rewritten_for_the_converter(engine, environment, body):
+    shown(engine, to_converter_input(environment, body))
 
 
-def test_eqnarray_and_align_give_one_tree(converter):
-    one = shown(converter, to_converter_input("eqnarray", r"a&=&b\\c&=&d"))
-    assert one == shown(converter, to_converter_input("align", r"a&= b\\c&= d"))
+def test_eqnarray_and_align_give_one_tree(engine):
+    one = shown(engine, to_converter_input("eqnarray", r"a&=&b\\c&=&d"))
+    assert one == shown(engine, to_converter_input("align", r"a&= b\\c&= d"))
 
 
-def test_results_do_not_depend_on_the_batch(converter):
+def test_results_do_not_depend_on_the_batch(engine):
     texts = [f"x_{{{i}}}" if i % 7 else r"\begin{none}" for i in range(150)]
-    together = convert_formulas(converter, texts)
-    alone = [convert_formulas(converter, [text]) for text in texts]
+    together = convert_formulas(engine, texts)
+    alone = [convert_formulas(engine, [text]) for text in texts]
     for at, (outcome, single) in enumerate(zip(together.outcomes, alone, strict=True)):
         assert (outcome.failure is None) == (single.outcomes[0].failure is None), texts[at]
         if outcome.failure is None:
@@ -216,14 +216,14 @@ def test_results_do_not_depend_on_the_batch(converter):
             assert chosen.to_bytes() == single.forest.canonicalise().to_bytes()
 
 
-def test_failures_are_classified(converter):
+def test_failures_are_classified(engine):
     reasons = {
         r"\begin{nosuch}x\end{nosuch}": "unknown environment",
         r"\htmlClass{a}{x}": "refused command",
         "x" * 20_001: "limit: size",
     }
     for formula, reason in reasons.items():
-        failure = outcome(converter, formula).failure
+        failure = outcome(engine, formula).failure
         assert failure is not None
         assert failure.reason == reason
 
@@ -231,25 +231,25 @@ def test_failures_are_classified(converter):
 @pytest.mark.parametrize(
     "formula", [r"\includegraphics{x.png}", r"\htmlId{a}{x}", r"\htmlStyle{color:red}{x}", r"\htmlData{a=b}{x}"]
 )
-def test_untrusted_commands_are_refused(converter, formula):
-    assert outcome(converter, formula).failure is not None
+def test_untrusted_commands_are_refused(engine, formula):
+    assert outcome(engine, formula).failure is not None
 
 
-def test_links_leave_only_their_text(converter):
-    markup = shown(converter, r"\href{javascript:alert(1)}{x} + \url{http://example.org}")
+def test_links_leave_only_their_text(engine):
+    markup = shown(engine, r"\href{javascript:alert(1)}{x} + \url{http://example.org}")
     assert "javascript" not in markup
     assert "href" not in markup
 
 
 def test_display_and_inline_differ():
-    converter = FormulaEngine()
-    display = converter.read([r"\sum_{i=1}^n i"]).forest
-    inline = converter.read([r"\sum_{i=1}^n i"], display=False).forest
+    engine = FormulaEngine()
+    display = engine.read([r"\sum_{i=1}^n i"]).forest
+    inline = engine.read([r"\sum_{i=1}^n i"], display=False).forest
     assert "munderover" in display.tags
     assert "munderover" not in inline.tags
-    converter.close()
-    converter.close()
-    assert np.array_equal(converter.read([r"\sum_{i=1}^n i"]).forest.tag, display.tag)
+    engine.close()
+    engine.close()
+    assert np.array_equal(engine.read([r"\sum_{i=1}^n i"]).forest.tag, display.tag)
 
 
 def test_converter_identity_names_katex():
@@ -258,33 +258,33 @@ def test_converter_identity_names_katex():
     assert len(name.sha256) == 64
 
 
-def test_rows_of_an_eqnarray_may_end_with_cr(converter):
+def test_rows_of_an_eqnarray_may_end_with_cr(engine):
     written = to_converter_input("eqnarray", r"a &=& b \cr c &=& d \cr")
     assert written.count("&") == 2
-    assert convert_formulas(converter, [written]).outcomes[0].failure is None
+    assert convert_formulas(engine, [written]).outcomes[0].failure is None
 
 
-def test_tex_programming_fails_instead_of_being_spelled_out(converter):
-    (outcome,) = convert_formulas(converter, [r"\ifnum1=1 a\else b\fi"]).outcomes
+def test_tex_programming_fails_instead_of_being_spelled_out(engine):
+    (outcome,) = convert_formulas(engine, [r"\ifnum1=1 a\else b\fi"]).outcomes
     assert outcome.failure is not None
     assert outcome.failure.reason == "undefined command"
 
 
-def test_leaves_contain_only_text(converter):
-    result = convert_formulas(converter, [r"a \overset{x}{=} b \mathop{\underline{y}}"])
+def test_leaves_contain_only_text(engine):
+    result = convert_formulas(engine, [r"a \overset{x}{=} b \mathop{\underline{y}}"])
     markup = to_mathml(to_node(result.forest, 0))
     assert not re.search(r"<m[inos](?: [^>]*)?><m", markup), markup
 
 
-def test_definitions_in_a_formula_end_with_it(converter):
-    outcomes = convert_formulas(converter, [r"\gdef\a#1{#1}\a x", "x", r"\gdef x"]).outcomes
+def test_definitions_in_a_formula_end_with_it(engine):
+    outcomes = convert_formulas(engine, [r"\gdef\a#1{#1}\a x", "x", r"\gdef x"]).outcomes
     assert outcomes[1].failure is None
-    assert convert_formulas(converter, ["x"]).outcomes[0].failure is None
+    assert convert_formulas(engine, ["x"]).outcomes[0].failure is None
 
 
 @pytest.mark.parametrize("written", [r"\mbox{\boldmath $x$}", r"\text{\boldmath$x$}", r"\pmb{x}"])
-def test_bold_formulas_in_boxes_are_bold(converter, written):
-    assert 'mathvariant="bold-italic"' in shown(converter, written)
+def test_bold_formulas_in_boxes_are_bold(engine, written):
+    assert 'mathvariant="bold-italic"' in shown(engine, written)
 
 
 def test_engines_of_several_threads_start_one_after_the_other(monkeypatch):
@@ -307,25 +307,25 @@ def test_engines_of_several_threads_start_one_after_the_other(monkeypatch):
 
 
 @pytest.fixture
-def engine():
+def bare_engine():
     with MiniRacer() as engine:
         yield engine
 
 
-def test_stopped_script_does_not_answer_the_next_one(engine):
+def test_stopped_script_does_not_answer_the_next_one(bare_engine):
     with pytest.raises(JSTimeoutException):
-        evaluate(engine, "for (;;);", 0.1)
-    assert evaluate(engine, "6 * 7", 60) == 42
+        evaluate(bare_engine, "for (;;);", 0.1)
+    assert evaluate(bare_engine, "6 * 7", 60) == 42
 
 
-def test_failing_script_does_not_answer_the_next_one(engine):
+def test_failing_script_does_not_answer_the_next_one(bare_engine):
     with pytest.raises(JSEvalException, match="is not defined"):
-        evaluate(engine, "unknown", 60)
-    assert evaluate(engine, "6 * 7", 60) == 42
+        evaluate(bare_engine, "unknown", 60)
+    assert evaluate(bare_engine, "6 * 7", 60) == 42
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no timers that send signals")
-def test_interrupted_script_does_not_answer_the_next_one(engine):
+def test_interrupted_script_does_not_answer_the_next_one(bare_engine):
     def interrupt(*_):
         raise KeyboardInterrupt
 
@@ -333,7 +333,7 @@ def test_interrupted_script_does_not_answer_the_next_one(engine):
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.1)
         with pytest.raises(KeyboardInterrupt):
-            evaluate(engine, "for (;;);", 60)
+            evaluate(bare_engine, "for (;;);", 60)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert evaluate(engine, "6 * 7", 60) == 42
+    assert evaluate(bare_engine, "6 * 7", 60) == 42
