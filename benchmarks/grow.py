@@ -20,10 +20,10 @@ import typer
 
 from benchmarks.report import BenchmarkReport, log
 from eqkin.errors import BadInput
+from eqkin.files import write_stream
 from eqkin.latex.environments import DISPLAY_ENVIRONMENTS
 from eqkin.sources.paper import Paper
 from eqkin.sources.readers import open_source
-from eqkin.storage.files import write_stream
 
 _GROUPS = ("abcpqrs", "fgh", "ijklmn", "tuvwxyz", "ABCDEFGH", "JKLMNPQ", "RSTUVWXYZ")
 _NAMES = "|".join(sorted(map(re.escape, DISPLAY_ENVIRONMENTS)))

@@ -18,8 +18,8 @@ from typing import Any
 
 from eqkin.errors import BadInput
 from eqkin.evaluation import System
+from eqkin.files import make_folder
 from eqkin.learning.data import Corpus
-from eqkin.storage.files import make_folder
 
 # Of the papers: baselines and ablations never see them.
 HELD_OUT_FRACTION = 0.5

@@ -38,9 +38,6 @@ SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group
 COMPILED_MODULES = (
     "eqkin.encoder.cpu_kernels",
     "eqkin.index.kernels",
-    "eqkin.index.posting_kernels",
-    "eqkin.index.text_kernels",
-    "eqkin.storage.bits",
     "eqkin.formulas.kernels",
 )
 # What tests need besides the extra `test`: without it, they are left out. Single tests that need more skip themselves.

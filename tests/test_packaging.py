@@ -164,7 +164,7 @@ def copy_compiled_loops(site: Path) -> None:
     for name in COMPILED_MODULES:
         source = ROOT.joinpath("src", *name.split(".")).with_suffix(".py")
         installed = site / source.relative_to(ROOT / "src")
-        if name != "eqkin.storage.bits":
+        if name != "eqkin.index.kernels":
             os.utime(installed, ns=(source.stat().st_mtime_ns,) * 2)  # the cache is for a file of this time
             (installed.parent / "__pycache__").mkdir(exist_ok=True)
             for path in (source.parent / "__pycache__").glob(f"{source.stem}.*.nb?"):

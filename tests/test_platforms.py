@@ -11,11 +11,11 @@ import pytest
 
 from eqkin import Library
 from eqkin.errors import BadInput, StorageFailed
+from eqkin.files import write_file
 from eqkin.library.database import make_sqlite_uri
 from eqkin.library.parsing import parse_item
 from eqkin.sources.files import open_regular
 from eqkin.sources.readers import open_source
-from eqkin.storage.files import write_file
 
 # A module `msvcrt` on POSIX: what is locked cannot be read by others, so it must not be what they read.
 WINDOWS_LOCKS = """
@@ -31,7 +31,7 @@ locks.locking = locking
 sys.modules["msvcrt"], sys.platform = locks, "win32"
 from pathlib import Path
 from eqkin.errors import LibraryBusy
-from eqkin.storage.files import WriterLock
+from eqkin.files import WriterLock
 """
 HOLD = (
     WINDOWS_LOCKS

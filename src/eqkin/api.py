@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from eqkin.errors import BadInput, StorageFailed
 from eqkin.executor import Executor, LocalExecutor
+from eqkin.files import WriterLock
 from eqkin.library.database import DATABASE_NAME, INDEX_FOLDER
 from eqkin.library.files import LibraryFiles
 from eqkin.library.pack import pack_library, unpack_library
 from eqkin.library.records import export_equations
-from eqkin.storage.files import WriterLock
 
 if TYPE_CHECKING:
     from eqkin.library.ingest import AddReport

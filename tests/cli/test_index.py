@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from eqkin import Library
 from eqkin.cli import app
+from eqkin.files import WriterLock
 from eqkin.index.index import Index
 from eqkin.index.manifest import load_encoder
-from eqkin.storage.files import WriterLock
 
 runner = CliRunner()
 

@@ -213,7 +213,7 @@ def test_failed_fsync_raises_storage_failed_and_keeps_the_old_state(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("eqkin.storage.files.os.fsync", fail)
+        patch.setattr("eqkin.files.os.fsync", fail)
         with pytest.raises(StorageFailed, match="Input/output error"):
             update_index(library, encoder)
     assert IndexManifest.load(library.folder / "index") == before

@@ -8,10 +8,10 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, LibraryBusy
+from eqkin.files import WriterLock
 from eqkin.index.index import Index
 from eqkin.index.manifest import IndexManifest, IndexSettings
 from eqkin.index.update import update_index
-from eqkin.storage.files import WriterLock
 from tests.index.conftest import expected, write_note
 
 

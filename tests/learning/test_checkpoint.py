@@ -244,7 +244,7 @@ def test_failed_fsync_is_a_clear_error_and_keeps_a_state(
             raise OSError(errno.EIO, "Input/output error")
         fsync(descriptor)
 
-    monkeypatch.setattr("eqkin.storage.files.os.fsync", fail)
+    monkeypatch.setattr("eqkin.files.os.fsync", fail)
     with pytest.raises(StorageFailed, match="Input/output error"):
         save_checkpoint(tmp_path, *_state(2))
     assert _saved_step(tmp_path) == call  # the second comes after the rename

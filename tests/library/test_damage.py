@@ -231,7 +231,7 @@ def test_symbolic_links_are_not_followed(full: Path, tmp_path: Path, papers: Pat
 
 
 def test_lock_is_not_taken_through_a_link(tmp_path: Path) -> None:
-    from eqkin.storage.files import WriterLock
+    from eqkin.files import WriterLock
 
     (tmp_path / "victim").write_text("mine")
     (tmp_path / "lock").symlink_to(tmp_path / "victim")

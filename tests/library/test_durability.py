@@ -13,9 +13,9 @@ import pytest
 
 from eqkin.api import Library, verify
 from eqkin.errors import EqkinError, LibraryBusy, StorageFailed
+from eqkin.files import WriterLock
 from eqkin.library.records import export_equations
 from eqkin.library.statistics import compute_statistics
-from eqkin.storage.files import WriterLock
 from tests.library.conftest import write_article
 
 # Children add papers, one a batch; each kills itself at another moment at which something reaches the disk. The parent
@@ -160,7 +160,7 @@ def test_failed_fsync_raises_storage_failed_and_leaves_no_library(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("eqkin.storage.files.os.fsync", fail)
+        patch.setattr("eqkin.files.os.fsync", fail)
         with pytest.raises(StorageFailed, match="Input/output error"):
             Library.open(tmp_path / "library", create=True)
     assert [path.name for path in (tmp_path / "library").iterdir()] == ["lock"]
@@ -220,7 +220,7 @@ def test_second_writer_is_refused_and_told_of_the_first_and_readers_continue(lib
 
 
 def test_killed_writer_leaves_no_lock(library: Library, papers: Path) -> None:
-    script = "import os, signal, sys\nfrom pathlib import Path\nfrom eqkin.storage.files import WriterLock\n"
+    script = "import os, signal, sys\nfrom pathlib import Path\nfrom eqkin.files import WriterLock\n"
     script += "WriterLock(Path(sys.argv[1])).__enter__()\nos.kill(os.getpid(), signal.SIGKILL)\n"
     assert _run(script, library.folder).returncode == -signal.SIGKILL
     write_article(papers, 9)

@@ -143,9 +143,9 @@ def export(
 
         eqkin export --citations --out citations.jsonl
     """
+    from eqkin.files import write_stream
     from eqkin.library.queries import list_citations
     from eqkin.library.records import export_equations
-    from eqkin.storage.files import write_stream
 
     with eqkin.Library.open(library) as opened:
         if forest:

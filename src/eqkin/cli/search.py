@@ -433,9 +433,9 @@ def rank(
         eqkin rank --topics topics.tsv --formulas formulas.tsv --out run.txt
     """
     from eqkin.encoder.encoder import Encoder
+    from eqkin.files import write_stream
     from eqkin.search.query import FormulaReader
     from eqkin.search.trec import encode_formulas, iter_run_lines, read_table
-    from eqkin.storage.files import write_stream
 
     if len(tag.split()) != 1:
         raise typer.BadParameter("--tag must be one word")

@@ -21,8 +21,8 @@ from safetensors import numpy as safetensors
 
 from eqkin.encoder.architecture import SUM, Architecture, compute_weight_shapes
 from eqkin.errors import BadInput, CorruptData
+from eqkin.files import make_folder, read_file, write_file
 from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
-from eqkin.storage.files import make_folder, read_file, write_file
 
 FORMAT = "eqkin-model"
 VERSION = 1

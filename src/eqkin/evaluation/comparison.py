@@ -28,8 +28,8 @@ from eqkin.evaluation.intervals import RESAMPLES, Score, bootstrap_mean, compute
 from eqkin.evaluation.judged import JudgedSet, read_run
 from eqkin.evaluation.measures import measure_lists
 from eqkin.evaluation.systems import SYSTEMS, System, make_systems
+from eqkin.files import make_folder, write_stream
 from eqkin.search.results import make_dataframe
-from eqkin.storage.files import make_folder, write_stream
 
 # Formulas by topic, best first.
 RankedLists: TypeAlias = Mapping[str, Sequence[str]]

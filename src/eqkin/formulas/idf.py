@@ -22,9 +22,9 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
+from eqkin.files import write_file
 from eqkin.formulas.operators import OperatorForest
 from eqkin.formulas.terms import COMPARED_FAMILIES, Terms, extract_terms
-from eqkin.storage.files import write_file
 
 BUNDLED_FREQUENCIES = Path(__file__).parent / "frequencies.safetensors"
 # The document frequency that is assumed of a term that is not in the table.

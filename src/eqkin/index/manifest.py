@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from eqkin.errors import BadInput, CorruptData, EqkinError
+from eqkin.files import format_checked_json, hash_file, load_checked_json, write_file
 from eqkin.index.features import TERM_SCHEME
 from eqkin.library.database import INDEX_FOLDER as INDEX_FOLDER
 from eqkin.library.database import LOCK_NAME
-from eqkin.storage.files import format_checked_json, hash_file, load_checked_json, write_file
 
 if TYPE_CHECKING:
     from eqkin.encoder.encoder import Encoder

@@ -18,7 +18,7 @@
     unparsed      (n,)      presentation nodes without a meaning, which keep their structure
     forms         (n, k)    hashes of the whole formula (`SAME_FORM_KINDS`)
 
-The file (`storage.arrays`) is mapped into memory, so that all processes share it. Its hash is compared when it is
+The file (`array_layout`) is mapped into memory, so that all processes share it. Its hash is compared when it is
 opened, which is why nothing else is checked.
 """
 
@@ -36,13 +36,13 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData
+from eqkin.files import write_stream
 from eqkin.formulas.forest import accumulate, gather_rows
 from eqkin.formulas.operators import FORM_KINDS, SAME_FORM_KINDS, OperatorForest
+from eqkin.index.array_layout import iter_array_file, view_arrays
 from eqkin.index.features import Codes, Floats, Integers, TreeFeatures, normalise_length
 from eqkin.index.manifest import REBUILD_HINT, PartEntry
 from eqkin.library.references import EquationColumns
-from eqkin.storage.arrays import iter_array_file, view_arrays
-from eqkin.storage.files import write_stream
 
 MAX_ROWS = 1 << 16  # of one part, so that a row takes two bytes
 _MAX_CODE = 127  # of a number of a vector

@@ -31,6 +31,7 @@ from tantivy import Document, Filter, Occur, Query, SchemaBuilder, TextAnalyzer,
 
 from eqkin.atlas import load_names
 from eqkin.errors import BadInput, CorruptData, EqkinError, StorageFailed
+from eqkin.files import hash_file, sync_file, sync_folder
 from eqkin.index.manifest import (
     INDEX_FOLDER,
     LOCK_FILES,
@@ -44,7 +45,6 @@ from eqkin.latex.names import find_names, normalise_name
 from eqkin.latex.prose import to_plain_text
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import PaperText, list_contents, list_section_papers, read_paper_text
-from eqkin.storage.files import hash_file, sync_file, sync_folder
 
 MAX_NAMED = 100  # equations with one name that a search looks at
 _HEADING_REPEATS = 4

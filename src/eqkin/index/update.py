@@ -16,6 +16,7 @@ import numpy as np
 
 from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
 from eqkin.executor import Executor, LocalExecutor, ThreadExecutor
+from eqkin.files import WriterLock, sync_folder
 from eqkin.index.features import Embedder, FeatureExtractor, Integers, TreeFeatures, TreeTask, fail_task
 from eqkin.index.index import Mask, find_members
 from eqkin.index.manifest import (
@@ -31,7 +32,6 @@ from eqkin.index.parts import Part
 from eqkin.index.text import TextChanges, is_mostly_dead
 from eqkin.library.files import LibraryFiles
 from eqkin.library.references import EquationColumns, read_columns
-from eqkin.storage.files import WriterLock, sync_folder
 
 Progress = Callable[[str, int, int], None]
 

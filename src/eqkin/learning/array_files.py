@@ -14,7 +14,7 @@ import zstandard
 from safetensors import SafetensorError
 
 from eqkin.errors import CorruptData
-from eqkin.storage.files import read_file, write_file
+from eqkin.files import read_file, write_file
 
 Arrays = dict[str, npt.NDArray[Any]]
 

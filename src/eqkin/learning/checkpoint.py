@@ -20,8 +20,8 @@ from typing import Any
 import numpy.typing as npt
 
 from eqkin.errors import StorageFailed
+from eqkin.files import delete_unused_files, read_file, write_file
 from eqkin.learning.array_files import Arrays, read_arrays, write_arrays
-from eqkin.storage.files import delete_unused_files, read_file, write_file
 
 CHECKPOINT_FILE, METRICS_FILE = "checkpoint.safetensors.zst", "metrics.jsonl"
 

@@ -18,6 +18,7 @@ import torch
 
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
+from eqkin.files import WriterLock, make_folder
 from eqkin.formulas import Vocabulary
 from eqkin.learning.batches import DeviceForest
 from eqkin.learning.checkpoint import append_metrics, load_checkpoint, read_metrics
@@ -29,7 +30,6 @@ from eqkin.learning.ranking import DELTA, RankingScore, score_ranking
 from eqkin.learning.sampling import TripletSampler
 from eqkin.learning.torch_network import TreeNetwork
 from eqkin.learning.trainer import RecipeTrainer, RunSettings, TrainingProgress
-from eqkin.storage.files import WriterLock, make_folder
 
 MODEL_FOLDER = "model"
 

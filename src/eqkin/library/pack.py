@@ -21,9 +21,9 @@ from typing import BinaryIO
 import zstandard
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.files import sync_folder, write_atomically
 from eqkin.library.database import DATABASE_NAME, INDEX_FOLDER
 from eqkin.library.files import LibraryFiles
-from eqkin.storage.files import sync_folder, write_atomically
 
 Progress = Callable[[int], None]
 

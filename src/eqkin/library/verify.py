@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
+from eqkin.files import find_unknown_files
 from eqkin.library.database import (
     DATABASE_NAME,
     INTACT_JUDGEMENT,
@@ -26,7 +27,6 @@ from eqkin.library.parsing import ParsedEquation, ParsedPaper, compute_content_d
 from eqkin.library.queries import read_paper_rows
 from eqkin.library.writer import PAPER_FIELDS, PARSED_FIELDS
 from eqkin.sources.paper import Paper
-from eqkin.storage.files import find_unknown_files
 
 _MAX_MESSAGES = 20
 

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 
 from eqkin.errors import BadInput, StorageFailed, Unreachable
+from eqkin.files import WriterLock, delete_unused_files, find_unknown_files, sync_folder, write_atomically
 from eqkin.formulas.forest import iter_blocks
 from eqkin.formulas.scripts import ConverterIdentity, get_converter_identity
 from eqkin.library.database import (
@@ -39,7 +40,6 @@ from eqkin.library.database import (
 from eqkin.library.files import KEY_DIFFERENCE
 from eqkin.library.parsing import ParsedEquation, ParsedPaper, make_failed_paper
 from eqkin.sources.paper import Paper
-from eqkin.storage.files import WriterLock, delete_unused_files, find_unknown_files, sync_folder, write_atomically
 
 # Columns of papers that are fields of `Paper` and of `ParsedPaper`; lists are stored as JSON.
 PAPER_FIELDS = tuple("kind authors year fields lang license abstract notes doi url cite_key".split())

@@ -21,7 +21,7 @@ import platformdirs
 import zstandard
 
 from eqkin.errors import BadInput, LimitReached, StorageFailed
-from eqkin.storage.files import lock_descriptor
+from eqkin.files import lock_descriptor
 
 # Called with what was left out, and why.
 SkipCallback = Callable[[str, str], None]

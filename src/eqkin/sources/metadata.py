@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.files import write_atomically
 from eqkin.latex.arxiv_ids import parse_arxiv_id
 from eqkin.limits import LIMITS
 from eqkin.sources.files import (
@@ -27,7 +28,6 @@ from eqkin.sources.files import (
 )
 from eqkin.sources.paper import Paper, hash_parts
 from eqkin.sources.text import clean_text
-from eqkin.storage.files import write_atomically
 
 # Version of the look-up table.
 _TABLE_FORMAT = 1

@@ -1,20 +1,16 @@
 """Files of named arrays in the layout of safetensors: eight bytes of header length, a JSON header, the raw arrays.
 
-Equal arrays give equal files. Those that are read as a whole (`parse_array_file`) say their format and version, and
-carry a hash of their arrays.
+Equal arrays give equal files.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from eqkin.errors import CorruptData
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -68,32 +64,3 @@ def iter_array_file(arrays: Mapping[str, npt.NDArray[Any]], metadata: Mapping[st
     text += b" " * (-(len(text) + 8) % _ALIGNMENT)
     yield len(text).to_bytes(8, "little") + text
     yield from (array.tobytes() for _, array in ordered)
-
-
-def hash_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
-    """Return the hexadecimal SHA-256 of the names, types, shapes and contents of arrays."""
-    state = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        state.update(f"{name} {array.dtype.str} {array.shape}\n".encode("utf-8", "surrogatepass"))
-        state.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return state.hexdigest()
-
-
-def iter_checked_file(arrays: Mapping[str, npt.NDArray[Any]], form: str, version: str) -> Iterator[bytes]:
-    """Iterate over the bytes of a file that `parse_checked_file` reads."""
-    return iter_array_file(arrays, {"digest": hash_arrays(arrays), "format": form, "version": version})
-
-
-def parse_checked_file(data: bytes, name: str, form: str, versions: Sequence[str], remedy: str) -> Arrays:
-    """Return the arrays of a file; raises `CorruptData`, with its name and the remedy, if it is damaged or another."""
-    try:
-        arrays, metadata = view_arrays(memoryview(data))
-        found = f"{metadata['format']} {metadata['version']}"
-        if found in [f"{form} {version}" for version in versions]:
-            if hash_arrays(arrays) != metadata["digest"]:
-                raise ValueError("its content does not match its hash")
-            return arrays
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptData(f"{name}: damaged, or another kind of file ({error}); {remedy}") from error
-    known = f"{form} {', '.join(versions)}"
-    raise CorruptData(f"{name}: format {found[:60]}, this eqkin reads {known}; {remedy}")

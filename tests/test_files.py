@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
-from eqkin.storage.files import (
+from eqkin.files import (
     WriterLock,
     delete_unused_files,
     format_checked_json,

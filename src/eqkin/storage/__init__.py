@@ -1,1 +1,0 @@
-"""Storage that knows nothing of equations: atomic files, locks, checksummed JSON and append-only segment files."""
