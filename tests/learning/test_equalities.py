@@ -12,7 +12,6 @@ from eqkin.learning.equalities import (
     compute_mrr,
     compute_partner_ranks,
     find_pairs,
-    split_by_work,
 )
 from tests.learning.pairs import corpus_of_equalities
 
@@ -186,22 +185,6 @@ def test_pair_split_keeps_pairs_of_a_work_together():
     assert sorted(np.concatenate([pairs.train, pairs.validation, pairs.test]).tolist()) == list(range(len(pairs.pairs)))
     assert abs(len(pairs.test) - len(pairs.pairs) / 2) < 10
     assert 0 < len(pairs.validation) < len(pairs.train)
-
-
-def test_split_by_work_does_not_depend_on_order():
-    works = [f"work{number % 20}" for number in range(100)]
-    mask = split_by_work(works, 0.3, "seed")
-    assert {work for work, taken in zip(works, mask, strict=True) if taken} == {
-        work for work, taken in zip(works[::-1], split_by_work(works[::-1], 0.3, "seed"), strict=True) if taken
-    }
-    assert mask.sum() == 30
-    assert not np.array_equal(mask, split_by_work(works, 0.3, "another seed"))
-
-
-def test_split_by_work_skips_large_works_and_never_takes_all():
-    assert split_by_work(["large"] * 9 + ["small"], 0.2, "").tolist() == [False] * 9 + [True]
-    assert split_by_work(["a", "b"], 0.9, "").sum() == 1
-    assert split_by_work(["large"] * 5 + ["larger"] * 6, 0.1, "").sum() == 5
 
 
 def test_pair_split_rejects_too_few_works_and_unknown_sets():

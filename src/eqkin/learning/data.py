@@ -227,13 +227,13 @@ class Corpus:
             raise BadInput(
                 f"all papers belong to one work ({self.works[0]}), and works are never split; add papers of another one"
             )
-        chosen = _choose_held_out(sizes, held_out * len(self.papers), seed)
+        chosen = choose_works(sizes, held_out * len(self.papers), seed)
         mask = np.array([work in chosen for work in self.works])
         return self.select(np.flatnonzero(~mask)), self.select(np.flatnonzero(mask))
 
 
-def _choose_held_out(sizes: Counter[str], target: float, seed: int) -> set[str]:
-    """Choose works with about `target` papers together: at least one work, never all."""
+def choose_works(sizes: Counter[str], target: float, seed: int) -> set[str]:
+    """Choose works with about `target` papers (or whatever `sizes` counts) together: at least one work, never all."""
     order = sorted(sizes, key=lambda work: hashlib.sha256(f"{seed}:{work}".encode("utf-8", "surrogatepass")).digest())
     limit = min(target * _MAX_OVERSHOOT, sizes.total() - 1)
     chosen: set[str] = set()

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,7 @@ import numpy.typing as npt
 from eqkin.errors import BadInput
 from eqkin.formulas import Forest
 from eqkin.formulas.mathml import ROW_TAGS, Node, list_nodes, to_forest, to_mathml, to_node
-from eqkin.learning.data import Corpus
+from eqkin.learning.data import Corpus, choose_works
 
 if TYPE_CHECKING:
     pass
@@ -227,9 +226,9 @@ class PairSet:
                 f"{name}: {len(pairs):,} pairs from {len(set(works))} works are too few to split into training, "
                 "validation and test pairs; add papers of more works"
             )
-        is_test = split_by_work(works, test, f"test:{PAIR_SPLIT_SEED}")
+        is_test = _choose_pairs(works, test)
         rest = np.flatnonzero(~is_test)
-        is_checked = split_by_work([works[pair] for pair in rest.tolist()], VALIDATION_FRACTION, "check:0")
+        is_checked = _choose_pairs([works[pair] for pair in rest.tolist()], VALIDATION_FRACTION)
         number = np.zeros(len(pairs), np.int64)
         number[kept] = np.unique(np.array(works), return_inverse=True)[1]
         return cls(
@@ -251,21 +250,10 @@ class PairSet:
         return np.tile(self.work[self.test], 2)
 
 
-def split_by_work(works: Sequence[str], share: float, seed: str) -> npt.NDArray[np.bool_]:
-    """Choose about a share of the items, all of a work or none; at least one work, never all.
-
-    Works are tried in an order that depends on the seed and their names only; a work that is too large is skipped.
-    """
-    sizes = Counter(works)
-    order = sorted(sizes, key=lambda work: sha256(f"{seed}:{work}".encode("utf-8", "surrogatepass")).digest())
-    room = share * len(works)
-    taken: set[str] = set()
-    for work in order:
-        if sizes[work] <= room and len(taken) + 1 < len(sizes):
-            taken.add(work)
-            room -= sizes[work]
-    taken = taken or {min(order, key=sizes.__getitem__)}
-    return np.array([work in taken for work in works], bool)
+def _choose_pairs(works: Sequence[str], share: float) -> npt.NDArray[np.bool_]:
+    """Choose about a share of the pairs, all of a work or none."""
+    chosen = choose_works(Counter(works), share * len(works), PAIR_SPLIT_SEED)
+    return np.array([work in chosen for work in works], bool)
 
 
 def compute_partner_ranks(vectors: Floats) -> Integers:
