@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import jinja2
@@ -95,16 +95,6 @@ class ServerState:
     slow_queue: WorkQueue  # for what takes long: drafts, whole papers, maps, exports; searches do not wait for it
     templates: jinja2.Environment
     settings: ServerSettings
-    memory: dict[str, tuple[Hashable, Any]] = field(default_factory=dict)  # versions and results of `compute_once`
-
-    def compute_once(self, name: str, version: Hashable, function: Callable[[], T]) -> T:
-        """Return the result of a function, computed once per version (twice, if two requests ask at the same time)."""
-        known, found = self.memory.get(name, (None, None))
-        if found is None or known != version:
-            found = function()
-            self.memory[name] = version, found
-        result: T = found
-        return result
 
     def render(self, template: str, **context: Any) -> str:
         """Render a template of the pages."""
