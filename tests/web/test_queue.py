@@ -27,7 +27,7 @@ class Slow:
     def __init__(self) -> None:
         self.go, self.working = threading.Event(), threading.Semaphore(0)
 
-    def read(self, latex: str, **_: bool) -> ReadQuery:
+    def read(self, latex: str, *_: object, **__: bool) -> ReadQuery:
         self.working.release()
         if latex == "endless":
             try:

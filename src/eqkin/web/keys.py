@@ -21,19 +21,20 @@ from typing import Any, TypeVar
 from eqkin.errors import BadInput
 from eqkin.library.database import DATABASE_NAME
 from eqkin.library.queries import count_equations, find_file_keys
+from eqkin.limits import LIMITS
 from eqkin.search.backend import Snapshot
 from eqkin.search.engine import SearchEngine
 from eqkin.search.local import LocalBackend, LocalSnapshot
 from eqkin.search.results import (
     EquationRecord,
     FacetCount,
-    Filters,
     Hit,
     MapPoints,
     PaperHit,
     PaperPage,
     PaperRecord,
     Results,
+    SearchOptions,
 )
 
 T = TypeVar("T")
@@ -63,14 +64,14 @@ class PublicEngine:
         # answers what contains no keys
         self.plain: SearchEngine = engine
 
-    def search(self, query: str, filters: Filters, **options: Any) -> Results:
+    def search(self, query: str, options: SearchOptions) -> Results:
         """Find related equations; see `SearchEngine.search`."""
-        return self._show(self.plain.search(query, filters=self._resolve_filters(filters), **options))
+        return self._show(self.plain.search(query, self._resolve_options(options)))
 
-    def find_similar(self, equation: str, filters: Filters, **options: Any) -> Results:
+    def find_similar(self, equation: str, options: SearchOptions) -> Results:
         """Find equations related to one of the collection; see `SearchEngine.find_similar`."""
         with self._resolving(equation, self.resolve_id(equation)) as name:
-            return self._show(self.plain.find_similar(name, filters=self._resolve_filters(filters), **options))
+            return self._show(self.plain.find_similar(name, self._resolve_options(options)))
 
     def get_equation(self, name: str) -> EquationRecord:
         """Return the equation with an id; raises `BadInput` if there is none."""
@@ -82,10 +83,10 @@ class PublicEngine:
         with self._resolving(key, self._resolve_key(key)) as resolved:
             return self._show(self.plain.get_paper(resolved))
 
-    def find_similar_papers(self, key: str, k: int = 10, **options: int) -> list[PaperHit]:
+    def find_similar_papers(self, key: str, k: int = 10, equations: int = LIMITS.draft_equations) -> list[PaperHit]:
         """Find papers related to one of the collection; see `SearchEngine.find_similar_papers`."""
         with self._resolving(key, self._resolve_key(key)) as resolved:
-            return self._show(self.plain.find_similar_papers(resolved, k, **options))
+            return self._show(self.plain.find_similar_papers(resolved, k, equations=equations))
 
     def has_paper(self, key: str) -> bool:
         """Return whether the collection has a paper."""
@@ -150,10 +151,10 @@ class PublicEngine:
             keys = find_file_keys(snapshot.library, found[2]) if isinstance(snapshot, LocalSnapshot) else []
             return next((each for each in keys if hide_folder(each) == key), key)
 
-    def _resolve_filters(self, filters: Filters) -> Filters:
-        papers = tuple(map(self._resolve_key, filters.papers))
-        without_papers = tuple(map(self._resolve_key, filters.without_papers))
-        return replace(filters, papers=papers, without_papers=without_papers)
+    def _resolve_options(self, options: SearchOptions) -> SearchOptions:
+        papers = tuple(map(self._resolve_key, options.filters.papers))
+        without_papers = tuple(map(self._resolve_key, options.filters.without_papers))
+        return replace(options, filters=replace(options.filters, papers=papers, without_papers=without_papers))
 
     @contextmanager
     def _resolving(self, given: str, resolved: str) -> Iterator[str]:

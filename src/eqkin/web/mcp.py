@@ -11,7 +11,7 @@ from pydantic import Field
 from eqkin.api import Library
 from eqkin.errors import BadInput
 from eqkin.library.statistics import compute_statistics
-from eqkin.search.results import EquationRecord, Filters
+from eqkin.search.results import EquationRecord, Filters, SearchOptions
 from eqkin.version import __version__
 from eqkin.web.errors import to_web_error
 from eqkin.web.keys import PublicEngine
@@ -53,7 +53,7 @@ def create_server(library: Library) -> Any:
         """Find equations related to a formula, to words or to a name, best first."""
         filters = Filters(fields=(field,) if field else (), first_year=first_year, last_year=last_year)
         with telling_errors():
-            hits = engine.search(query, filters, k=k).hits
+            hits = engine.search(query, SearchOptions(k=k, filters=filters)).hits
         described = [
             _describe_equation(hit.equation) | {"relation": hit.relation, "score": round(hit.score, 3)} for hit in hits
         ]

@@ -12,7 +12,7 @@ from eqkin.library.judgements import EvaluationQuery
 from eqkin.limits import LIMITS
 from eqkin.search.exports import SearchAnswer
 from eqkin.search.reader import ReadQuery
-from eqkin.search.results import EquationRecord, Filters, PaperRecord, Results
+from eqkin.search.results import EquationRecord, Filters, PaperRecord, Results, SearchOptions
 from eqkin.web.errors import ProblemDetails, WebError, find_or_404
 from eqkin.web.keys import PublicEngine
 
@@ -56,20 +56,36 @@ class SearchParams(BaseModel):
     @property
     def filters(self) -> Filters:
         """The conditions that hits must meet."""
-        years = (self.from_year, self.to_year)
-        return Filters(self.field, *years, self.author, self.paper, self.without, languages=self.lang)
+        return Filters(
+            fields=self.field,
+            first_year=self.from_year,
+            last_year=self.to_year,
+            authors=self.author,
+            papers=self.paper,
+            without_papers=self.without,
+            languages=self.lang,
+        )
 
     def run(self, engine: PublicEngine) -> Results:
         """Search; raises `WebError` if the query is empty or names an unknown equation, and the engine's errors."""
         if not self.is_given:
             message = "nothing to search for: give a formula (q), words (text), or the id of an equation (like)"
             raise WebError(400, "bad_request", message)
-        options: dict[str, Any] = {"filters": self.filters}
-        options |= {name: getattr(self, name) for name in "k offset text group fold explain facets".split()}
+        options = SearchOptions(
+            k=self.k,
+            offset=self.offset,
+            text=self.text,
+            filters=self.filters,
+            group=self.group,
+            fold=self.fold,
+            explain=self.explain,
+            facets=self.facets,
+            reading=self.reading or "auto",
+        )
         if not self.like:
-            return engine.search(self.q, reading=self.reading or "auto", **options)
+            return engine.search(self.q, options)
         find_or_404(engine.get_equation, self.like)
-        return engine.find_similar(self.like, **options)
+        return engine.find_similar(self.like, options)
 
     def replace(self, **changes: Any) -> Self:
         """Return the search with other values."""
