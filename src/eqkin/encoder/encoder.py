@@ -12,7 +12,7 @@ import numpy as np
 from eqkin.encoder.model import DESCRIPTION_FILE, Model
 from eqkin.encoder.numpy_network import Floats, NumpyNetwork
 from eqkin.errors import BadInput, CorruptData
-from eqkin.formulas import Forest, ForestBuilder
+from eqkin.formulas import Forest
 from eqkin.formulas.forest import iter_blocks
 
 # Bundled models, by name.
@@ -113,7 +113,7 @@ class Encoder:
         from eqkin.formulas.engine import borrow_engine
         from eqkin.latex.typed import clean_typed_formula, decode_entities
 
-        builder = ForestBuilder()
+        forests: list[Forest] = []
         with borrow_engine() as engine:
             for number, formula in enumerate(formulas, first):
                 text = clean_typed_formula(decode_entities(formula.encode("utf-8", "replace").decode()).text)
@@ -123,8 +123,8 @@ class Encoder:
                     position = f" at character {failure.position + 1}" if failure.position >= 0 else ""
                     excerpt = formula if len(formula) <= 200 else formula[:200] + "..."
                     raise BadInput(f"formula {number}, {excerpt!r}, cannot be read: {failure.message}{position}")
-                builder.add_forest(conversion.forest)
-        return builder.build()
+                forests.append(conversion.forest)
+        return Forest.concatenate(forests)
 
     def embed(self, forest: Forest, progress: Callable[[int], None] | None = None) -> Floats:
         """Return the vectors of trees, one per row.

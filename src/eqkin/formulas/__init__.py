@@ -1,7 +1,7 @@
 """Trees of formulas: storage, MathML, normal form, and the features by which they are compared."""
 
-from eqkin.formulas.forest import Forest, ForestBuilder
+from eqkin.formulas.forest import Forest
 from eqkin.formulas.mathml import Node
 from eqkin.formulas.vocabulary import Vocabulary
 
-__all__ = ["Forest", "ForestBuilder", "Node", "Vocabulary"]
+__all__ = ["Forest", "Node", "Vocabulary"]

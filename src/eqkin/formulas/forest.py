@@ -9,7 +9,7 @@ lossless: MathML can be written from it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -177,21 +177,6 @@ def join_strings(lists: Sequence[Sequence[str]], columns: Sequence[Array]) -> tu
         numbers = np.array([index.setdefault(string, len(index)) for string in strings], np.int64)
         parts.append(numbers[column])
     return list(index), _to_smallest_dtype(np.concatenate(parts), len(index))
-
-
-@dataclass
-class ForestBuilder:
-    """Collects trees of several forests."""
-
-    _forests: list[Forest] = field(default_factory=list)
-
-    def add_forest(self, forest: Forest) -> None:
-        """Add all trees of a forest."""
-        self._forests.append(forest)
-
-    def build(self) -> Forest:
-        """Return the forest of everything added so far."""
-        return Forest.concatenate(self._forests)
 
 
 def compute_first_children(n_children: Array, offsets: Places) -> Places:
