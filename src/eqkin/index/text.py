@@ -44,7 +44,7 @@ from eqkin.index.manifest import (
 from eqkin.latex.names import find_names, normalise_name
 from eqkin.latex.prose import to_plain_text
 from eqkin.library.files import LibraryFiles
-from eqkin.library.queries import PaperText, list_contents, list_section_papers, read_paper_text
+from eqkin.library.queries import PaperText, find_sections, list_contents, read_paper_text
 
 MAX_NAMED = 100  # equations with one name that a search looks at
 _HEADING_REPEATS = 4
@@ -118,14 +118,14 @@ class TextIndex:
             Ids of the library's sections, best first, each with its score as a fraction of the highest possible one.
         """
         required, optional = split_query(text)
-        phrases = [words for words in stem_words(required) if words]
-        others = [words for words in stem_words(optional) if words and words not in phrases]
-        others = [list(words) for words in dict.fromkeys(map(tuple, others))]
-        if not (phrases or others) or limit <= 0:
+        # What must match and what may; words with the same stem are one.
+        occurs = {tuple(words): Occur.Should for words in stem_words(optional) if words}
+        occurs |= {tuple(words): Occur.Must for words in stem_words(required) if words}
+        if not occurs or limit <= 0:
             return []
         with self._translate_errors():
-            highest = sum(map(self._compute_idf, phrases + others)) * _SATURATION
-            query = self._make_query(phrases, others)
+            highest = sum(map(self._compute_idf, occurs)) * _SATURATION
+            query = Query.boolean_query([(occur, self._make_phrase_query(words)) for words, occur in occurs.items()])
             if papers is not None:
                 marks = [_hash_paper(key, content) for key, content in list_contents(library, papers).items()]
                 allowed = Query.term_set_query(self._schema, "paper", marks)
@@ -134,16 +134,15 @@ class TextIndex:
             while True:
                 found = self._searcher.search(query, wanted, count=False).hits
                 sections = self._read_numbers("section", found)
-                states = self._read_numbers("state", found)
-                current = _read_states(library, sections)
+                # The others are of papers that were changed or removed since.
+                current = find_sections(library, sections)
                 hits = [
                     (section, min(score / highest, 1.0))
-                    for (score, _), section, state in zip(found, sections, states, strict=True)
-                    if current.get(section) == state
+                    for (score, _), section in zip(found, sections, strict=True)
+                    if section in current
                 ]
                 if len(hits) >= limit or len(found) < wanted:
                     return sorted(hits, key=lambda hit: (-hit[1], hit[0]))[:limit]
-                # some are of papers that were changed or removed since
                 wanted *= 4
 
     def _read_numbers(self, field: str, found: Sequence[tuple[float, tantivy.DocAddress]]) -> list[int]:
@@ -151,18 +150,12 @@ class TextIndex:
         values = self._searcher.fast_field_values(field, [address for _, address in found])
         return [int(value or 0) for value in values]
 
-    def _make_query(self, phrases: list[list[str]], others: list[list[str]]) -> Query:
-        """Return a query for sections with all phrases and, if there are none, with at least one of the others."""
-        parts = [(Occur.Must, self._make_phrase_query(words)) for words in phrases]
-        parts += [(Occur.Should, self._make_phrase_query(words)) for words in others]
-        return Query.boolean_query(parts)
-
-    def _make_phrase_query(self, words: list[str]) -> Query:
+    def _make_phrase_query(self, words: Sequence[str]) -> Query:
         if len(words) == 1:
             return Query.term_query(self._schema, "words", words[0], "freq")
         return Query.phrase_query(self._schema, "words", list(words))
 
-    def _compute_idf(self, words: list[str]) -> float:
+    def _compute_idf(self, words: Sequence[str]) -> float:
         """Return the inverse document frequency as tantivy computes it, that of a phrase as the sum over its words."""
         total = 0.0
         documents = self._searcher.num_docs
@@ -185,7 +178,7 @@ class TextIndex:
         with self._translate_errors():
             query = Query.term_set_query(self._schema, "equation", list(equations))
             found = self._searcher.search(query, len(equations), count=False).hits
-            # the first name that was found counts
+            # The first name that was found counts.
             names = [str(self._searcher.doc(address)["name"][0]) for _, address in found]
             return dict(zip(self._read_numbers("equation", found), names, strict=True))
 
@@ -213,7 +206,7 @@ class TextIndex:
     def _list_endings(self, prefix: str) -> list[tuple[str, str, int]]:
         """List names with an ending that begins so: normalised name, spelling, number of equations."""
         with self._translate_errors():
-            # the filter counts documents that were not deleted
+            # The filter counts only documents that were not deleted.
             found = self._searcher.terms_with_prefix("name_ending", prefix, Query.all_query())
         endings = []
         for term, count in found:
@@ -245,7 +238,7 @@ def split_query(text: str) -> tuple[list[str], list[str]]:
     """Return a text's quoted phrases and its other words."""
     text = unicodedata.normalize("NFC", _replace_surrogates(text))
     required: list[str] = []
-    # a dictionary as an ordered set
+    # A dictionary serves as an ordered set.
     optional: dict[str, None] = {}
     for match in _QUERY_PART.finditer(text):
         if match[1] is not None:
@@ -279,11 +272,11 @@ def _make_analyzer() -> TextAnalyzer:
 def _make_schema() -> tantivy.Schema:
     builder = SchemaBuilder()
     builder.add_text_field("words", tokenizer_name=_TOKENIZER, index_option="position")
-    # of sections and of named equations: what their paper was (`_hash_paper`), as a word and as a number
+    # Of sections and of named equations: what their paper was, see `_hash_paper`.
     builder.add_text_field("paper", tokenizer_name="raw", index_option="basic")
-    builder.add_unsigned_field("state", fast=True)
+    # Of sections: the id in the library, which no other section will ever have.
     builder.add_unsigned_field("section", fast=True)
-    # of named equations: key, spellings of the name, the same normalised, and with each of its words as the first
+    # Of named equations: key, spellings of the name, the same normalised, and with each of its words as the first.
     builder.add_unsigned_field("equation", indexed=True, fast=True)
     builder.add_text_field("name", stored=True, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("name_key", tokenizer_name="raw", index_option="basic")
@@ -294,12 +287,6 @@ def _make_schema() -> tantivy.Schema:
 def _hash_paper(key: str, content: str) -> str:
     """Return a hash of a paper's key and content, with which its documents are marked."""
     return sha256(f"{key}\n{content}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
-def _read_states(library: LibraryFiles, sections: Sequence[int]) -> dict[int, int]:
-    """Return the hashes of the papers that have some sections now."""
-    papers = list_section_papers(library, sections)
-    return {section: int(_hash_paper(key, content), 16) for section, (key, content) in papers.items()}
 
 
 @contextmanager
@@ -316,7 +303,7 @@ def _translate_errors(kind: type[EqkinError], problem: str, remedy: str) -> Iter
 def _open_tantivy(folder: Path) -> tantivy.Index:
     if os.access(folder, os.W_OK):
         return _read_tantivy(folder)
-    # tantivy insists on creating a lock file, also to read; open files stay open when the links are gone
+    # tantivy insists on creating a lock file, even to read. Open files stay open when the links are gone.
     with tempfile.TemporaryDirectory() as links:
         for path in folder.iterdir():
             if path.name not in LOCK_FILES:
@@ -326,7 +313,7 @@ def _open_tantivy(folder: Path) -> tantivy.Index:
 
 def _read_tantivy(folder: Path) -> tantivy.Index:
     index = tantivy.Index.open(str(folder))
-    # no thread that watches the folder: it never changes
+    # Without a thread that watches the folder: it never changes.
     index.config_reader("manual")
     index.register_tokenizer(_TOKENIZER, _make_analyzer())
     return index
@@ -367,7 +354,7 @@ class TextChanges:
                 index.register_tokenizer(_TOKENIZER, _make_analyzer())
                 writer = index.writer(_WRITER_BYTES, 1)
                 if gone:
-                    # by query: by term, nothing would be deleted without a word
+                    # Deleting by term would delete nothing, without an error.
                     writer.delete_documents_by_query(Query.term_set_query(index.schema, "paper", gone))
                 started = time.monotonic()
                 for key in self.new[done:]:
@@ -405,7 +392,7 @@ def _describe_files(folder: Path, before: TextEntry | None) -> TextEntry:
         if path.name in LOCK_FILES:
             continue
         known = before.files.get(path.name) if before is not None else None
-        # tantivy replaces these two, all other files are never written again
+        # tantivy replaces these two. All other files are never written again.
         if known is not None and path.name not in ("meta.json", ".managed.json"):
             files[path.name] = known
             continue
@@ -447,7 +434,7 @@ def _iter_documents(library: LibraryFiles, key: str) -> Iterator[Document]:
                 document.add_text("words", text)
         yield document
     if not paper.sections:
-        # so that the paper is known to be indexed
+        # This says that the paper is indexed.
         yield _make_document(state)
     for equation, names in _list_names(key, paper).items():
         document = _make_document(state)
@@ -465,7 +452,6 @@ def _iter_documents(library: LibraryFiles, key: str) -> Iterator[Document]:
 def _make_document(state: str) -> Document:
     document = Document()
     document.add_text("paper", state)
-    document.add_unsigned("state", int(state, 16))
     return document
 
 

@@ -178,15 +178,13 @@ def read_paper_text(library: LibraryFiles, key: str) -> PaperText | None:
     return PaperText(paper["content"], paper["title"], paper["abstract"], sections, marks, labels)
 
 
-def list_section_papers(library: LibraryFiles, sections: Iterable[int]) -> dict[int, tuple[str, str]]:
-    """Return key and content of the papers that have some sections; sections that are gone are left out."""
-    rows = _select(
-        library,
-        "SELECT s.id, p.key, p.content FROM sections s JOIN papers p ON p.id = s.paper "
-        f"WHERE s.id IN (SELECT value FROM json_each(?)) AND {INTACT_SECTION} AND {INTACT_PAPER}",
-        (orjson.dumps(list(sections)).decode(),),
-    )
-    return {section: (key, content) for section, key, content in rows}
+def find_sections(library: LibraryFiles, ids: Iterable[int]) -> set[int]:
+    """Return those of some ids that sections have."""
+    wanted = orjson.dumps(list(ids)).decode()
+    return {
+        row[0]
+        for row in _select(library, "SELECT id FROM sections WHERE id IN (SELECT value FROM json_each(?))", (wanted,))
+    }
 
 
 @contextmanager
