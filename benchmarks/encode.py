@@ -129,10 +129,11 @@ def sample_trees(parts: Iterable[Forest], count: int) -> Forest:
     forests = list(parts)
     ends = np.cumsum([0, *(len(forest) for forest in forests)])
     chosen = np.unique(np.linspace(0, ends[-1] - 1, min(count, int(ends[-1]))).astype(np.int64))
-    forests: list[Forest] = []
-    for forest, (start, end) in zip(forests, pairwise(ends.tolist()), strict=True):
-        forests.append(forest.select(chosen[(chosen >= start) & (chosen < end)] - start))
-    return Forest.concatenate(forests)
+    sampled = [
+        forest.select(chosen[(chosen >= start) & (chosen < end)] - start)
+        for forest, (start, end) in zip(forests, pairwise(ends.tolist()), strict=True)
+    ]
+    return Forest.concatenate(sampled)
 
 
 def make_random_model(forest: Forest, **shape: str) -> Model:
