@@ -24,8 +24,19 @@ def results():
         hit = found.nodes
         why = explain_hits(asked.nodes, parse_operators(asked.forest), [hit], parse_operators(found.forest))[0]
         record = EquationRecord("paper#1", 1, latex, to_mathml(hit), "", "", "", "", PAPER)
-        reasons = why.pairings, why.marked, why.renaming, why.bindings, why.relation or "similar", why.changes
-        return Results(query, asked.mathml, "", (Hit(record, 1, 1, 0, (), 0, *reasons),))
+        found = Hit(
+            equation=record,
+            score=1,
+            similarity=1,
+            text_score=0,
+            pairings=why.pairings,
+            marked=why.marked,
+            renaming=why.renaming,
+            bindings=why.bindings,
+            relation=why.relation or "similar",
+            changes=why.changes,
+        )
+        return Results(latex=query, mathml=asked.mathml, text="", hits=(found,))
 
     yield of
 

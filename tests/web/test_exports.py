@@ -37,10 +37,15 @@ def entries(text: str) -> dict[str, dict[str, str]]:
 
 def results(*papers: PaperRecord) -> Results:
     hits = [
-        Hit(EquationRecord(f"{paper.key}#0", i, "-x", "<math/>", "@label", "=section", "", "", paper), 0.5, 0.5, 0.0)
+        Hit(
+            equation=EquationRecord(f"{paper.key}#0", i, "-x", "<math/>", "@label", "=section", "", "", paper),
+            score=0.5,
+            similarity=0.5,
+            text_score=0.0,
+        )
         for i, paper in enumerate(papers)
     ]
-    return Results("x", "", "", tuple(hits))
+    return Results(latex="x", mathml="", text="", hits=tuple(hits))
 
 
 ODD = PaperRecord(

@@ -121,7 +121,8 @@ class Snapshot(Protocol):
         refs = list(self.get_refs(keys.tolist()).values())
         papers = hash_strings(ref.paper for ref in refs).view(np.int64)
         numbers = np.array([(ref.key, ref.family) for ref in refs], np.int64).reshape(-1, 2).T
-        return EquationColumns(numbers[0], papers, numbers[1], hash_latex([ref.latex for ref in refs]))
+        latex = hash_latex([ref.latex for ref in refs])
+        return EquationColumns(keys=numbers[0], paper=papers, display=numbers[1], latex=latex)
 
     def get_paper_facets(self, columns: EquationColumns) -> dict[int, PaperCount]:
         """Return the paper of each equation, by the equation's key; those that are gone are left out."""

@@ -239,13 +239,23 @@ class SearchEngine:
         clock: Stopwatch,
         read: ReadQuery | None = None,
     ) -> Results:
-        settings, per_paper = self.retrieval, self.per_paper
+        def run(snapshot: Snapshot) -> Results:
+            return search(
+                snapshot,
+                query,
+                options,
+                settings=self.retrieval,
+                per_paper=self.per_paper,
+                clock=clock,
+                read=read,
+            )
+
         try:
-            return search(snapshot, query, options, settings=settings, per_paper=per_paper, clock=clock, read=read)
+            return run(snapshot)
         except NoSuchEquation:
             # It was removed between two reads: a new snapshot does not have it.
             with self.backend.snapshot() as later:
-                return search(later, query, options, settings=settings, per_paper=per_paper, clock=clock, read=read)
+                return run(later)
 
     def read(self, query: str, *, as_words: bool = False, as_formula: bool = False) -> ReadQuery:
         """Return how a query is read, with the names and words of the collection; raises nothing for what was typed."""

@@ -80,7 +80,8 @@ def _read_answer(nodes: NodeColumns, answer: dict[str, Any]) -> Explanation:
         return Explanation(relation)
     # Triples in one list: node of the query, node of the hit, similarity.
     numbers = answer["pairings"]
-    pairings = tuple(map(Pairing, numbers[::3], numbers[1::3], map(float, numbers[2::3])))
+    triples = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
+    pairings = tuple(Pairing(query_node=ours, hit_node=theirs, similarity=float(how)) for ours, theirs, how in triples)
     classes = {pair.hit_node: _SHADES[int(pair.similarity * 4)] for pair in pairings}
     names = [name for name, _ in answer["bindings"]]
     parts = write_parts(nodes, [part for _, part in answer["bindings"]])

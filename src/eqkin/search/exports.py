@@ -60,7 +60,16 @@ class Reading:
     def from_query(cls, read: ReadQuery) -> Reading:
         """Describe a query that was read."""
         alternatives = [Alternative(*alternative) for alternative in read.alternatives]
-        return cls(read.kind, read.latex, read.words, read.name, read.mathml, read.repairs, read.unknown, alternatives)
+        return cls(
+            kind=read.kind,
+            latex=read.latex,
+            words=read.words,
+            name=read.name,
+            mathml=read.mathml,
+            repairs=read.repairs,
+            unknown=read.unknown,
+            alternatives=alternatives,
+        )
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,8 @@ def list_papers(hits: Sequence[Hit]) -> list[PaperRecord]:
 
 def to_bibtex(papers: Sequence[PaperRecord]) -> str:
     """Write papers as BibTeX; a key is the first author's surname, the year, and a word of the title."""
-    entries, used = [], set[str]()
+    entries: list[str] = []
+    used: set[str] = set()
     for paper in papers:
         # BibTeX ignores case in keys, and refuses a key that occurs twice.
         name = plain = _make_citation_key(paper)
@@ -146,9 +156,9 @@ def to_bibtex(papers: Sequence[PaperRecord]) -> str:
 
 def find_url(paper: PaperRecord) -> str:
     """Return where a paper can be read on the web; "" if that is not known."""
-    arxiv, doi = _parse_arxiv_id(paper), paper.doi
+    arxiv = _parse_arxiv_id(paper)
     known = paper.url or (f"https://arxiv.org/abs/{arxiv.base}" if arxiv else "")
-    return known or (f"https://doi.org/{doi}" if doi else "")
+    return known or (f"https://doi.org/{paper.doi}" if paper.doi else "")
 
 
 def _make_citation_key(paper: PaperRecord) -> str:

@@ -35,6 +35,7 @@ def add_facets(
     snapshot: Snapshot,
     query: QueryFeatures | None,
     options: SearchOptions,
+    *,
     settings: RetrievalSettings,
     ranked: RankedCandidates,
     results: Results,
@@ -54,7 +55,7 @@ def add_facets(
     if filters != base:
         # Counts ignore the filter of their own facet, so they need candidates that pass none of these filters.
         without = replace(options, filters=base)
-        candidates = retrieve(snapshot, query, without, settings)
+        candidates = retrieve(snapshot, query, without, settings=settings)
         ranked = rank(snapshot, query, candidates, text=bool(options.text))
     best = ranked.columns.select(np.arange(min(len(ranked.score), _COUNTED_CANDIDATES)))
     papers = snapshot.get_paper_facets(best)
@@ -68,8 +69,9 @@ def add_facets(
             same, total = _count(counted, filters)
     values = {facet: _list_values(facet, pool, same, filters) for facet in FACETS}
     rows = {key: row for row, key in enumerate(best.keys.tolist())}
-    best_keys = _find_best_per_field(papers, ranked, rows, values["fields"][:_MAX_BEST_FIELDS], filters)
-    hits = _build_hits(snapshot, ranked, rows, set(best_keys.values()), results)
+    fields_with_hits = values["fields"][:_MAX_BEST_FIELDS]
+    best_keys = _find_best_per_field(papers, ranked, rows, fields=fields_with_hits, filters=filters)
+    hits = _build_hits(snapshot, ranked, rows, keys=set(best_keys.values()), results=results)
     titles = snapshot.get_papers(map(str, values["papers"]))
 
     def build(facet: str) -> tuple[FacetCount, ...]:
@@ -119,7 +121,8 @@ def _count(papers: Iterable[PaperCount], filters: Filters) -> tuple[Counts, int]
 
 def _list_failed(paper: PaperCount, filters: Filters) -> list[str]:
     """List the facets whose filter a paper does not pass."""
-    first, last = filters.first_year, filters.last_year
+    first = filters.first_year
+    last = filters.last_year
     is_undated = first is None and last is None
     is_between = paper.year is not None and (first or paper.year) <= paper.year <= (last or paper.year)
     passed = {
@@ -145,6 +148,7 @@ def _find_best_per_field(
     papers: dict[int, PaperCount],
     ranked: RankedCandidates,
     rows: dict[int, int],
+    *,
     fields: list[Value],
     filters: Filters,
 ) -> dict[Value, int]:
@@ -160,7 +164,7 @@ def _find_best_per_field(
 
 
 def _build_hits(
-    snapshot: Snapshot, ranked: RankedCandidates, rows: dict[int, int], keys: set[int], results: Results
+    snapshot: Snapshot, ranked: RankedCandidates, rows: dict[int, int], *, keys: set[int], results: Results
 ) -> dict[int, Hit]:
     """Return hits by key: those of the list, and others without their relation."""
     hits = {hit.equation.tree: hit for hit in results.hits}

@@ -359,7 +359,8 @@ class LocalBackend:
 
     def _open(self, signature: tuple[int, ...]) -> IndexView:
         with self._connect() as library:
-            theirs, mine = library.converter, get_converter_identity()
+            theirs = library.converter
+            mine = get_converter_identity()
             if theirs != mine and self._view is None:
                 message = "%s: its equations were read by %s %s, queries are by %s; run `eqkin index`"
                 _LOG.warning(message, self.folder, theirs.name, theirs.version, mine.version)

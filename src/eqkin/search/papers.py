@@ -149,7 +149,7 @@ def _collect_pairs(
         refs.update(snapshot.get_refs(set(values[2]) - refs.keys()))
         for gain, cosine, ours, key in zip(*values[:2], (places // keys.shape[1]).tolist(), values[2], strict=True):
             if key in refs:
-                pairs[refs[key].paper].append(_EquationPair(gain, cosine, ours, key))
+                pairs[refs[key].paper].append(_EquationPair(gain=gain, cosine=cosine, ours=ours, theirs=key))
         return pairs
 
     places = np.flatnonzero(gains > 0)

@@ -113,7 +113,7 @@ def search(
         NoSuchEquation: an equation was removed between two stages.
     """
     named = snapshot.find_named(read.name, options.filters) if read is not None and read.name else set()
-    candidates = retrieve(snapshot, query, options, settings, named)
+    candidates = retrieve(snapshot, query, options, settings=settings, named=named)
     clock.record("candidates")
     ranked = rank(snapshot, query, candidates, text=bool(options.text), named=named)
     chosen = choose_hits(ranked, options, per_paper)
@@ -121,7 +121,7 @@ def search(
     shown = _read_shown(snapshot, ranked, chosen)
     clock.record("records")
     explanations = _explain(query, ranked, shown, parts=options.explain)
-    hits = _build_hits(snapshot, ranked, chosen, shown, explanations, named)
+    hits = _build_hits(snapshot, ranked, chosen, shown=shown, explanations=explanations, named=named)
     clock.record("explaining")
     results = Results(
         latex=query.latex if query is not None else "",
@@ -139,7 +139,7 @@ def search(
         query=read,
     )
     if options.facets and len(snapshot):
-        results = add_facets(snapshot, query, options, settings, ranked, results)
+        results = add_facets(snapshot, query, options, settings=settings, ranked=ranked, results=results)
         clock.record("facets")
     return results
 
@@ -179,6 +179,7 @@ def _build_hits(
     snapshot: Snapshot,
     ranked: RankedCandidates,
     chosen: ChosenCandidates,
+    *,
     shown: ShownEquations,
     explanations: list[Explanation],
     named: Collection[int],

@@ -262,7 +262,8 @@ def label_wildcards(root: Node, names: dict[str, str]) -> None:
     """Restore the names in a tree: a leaf that is a placeholder becomes an italic identifier."""
     for node in list_nodes(root):
         if node.text in names:
-            node.tag, node.attributes = "mi", {"mathvariant": "italic"}
+            node.tag = "mi"
+            node.attributes = {"mathvariant": "italic"}
         node.text = restore_names(node.text, names)
 
 
@@ -325,7 +326,8 @@ def _locate(units: int, typed: str, text: str) -> int:
         return start + at
     # Something was removed: look for what surrounds the position, where that is unique.
     for reach in (24, 12, 6, 3):
-        head, tail = typed[max(0, at - reach) : at], typed[at : at + reach]
+        head = typed[max(0, at - reach) : at]
+        tail = typed[at : at + reach]
         for context, offset in ((head + tail, len(head)), (head, len(head)), (tail, 0)):
             if context.strip() and text.count(context) == 1:
                 return text.index(context) + offset
@@ -338,7 +340,8 @@ def _locate_in_markup(text: str, error: EqkinError) -> int:
     if match is None:
         return -1
     lines = text.split("\n")
-    line, column = int(match[1]) - 1, int(match[2])
+    line = int(match[1]) - 1
+    column = int(match[2])
     return min(sum(len(before) + 1 for before in lines[:line]) + column, len(text))
 
 

@@ -96,7 +96,8 @@ class QueryReader:
         knows_word: Callable[[str], bool] = lambda word: False,
     ) -> None:
         self.formulas: FormulaReader = formulas or FormulaReader(1)
-        self._find_name, self._knows_word = find_name, knows_word
+        self._find_name = find_name
+        self._knows_word = knows_word
 
     def read(self, text: str, *, as_words: bool = False, as_formula: bool = False) -> ReadQuery:
         """Read a query. Raises nothing for what was typed.
@@ -305,7 +306,8 @@ def _is_operand(chunks: list[str], kinds: list[str], at: int) -> bool:
     # Two words in a row are prose.
     if "word" in neighbours or "stop" in neighbours:
         return False
-    is_before, is_after = before in _OPERATORS, after in _OPERATORS
+    is_before = before in _OPERATORS
+    is_after = after in _OPERATORS
     return (is_before or is_after) and (is_before or not before) and (is_after or not after)
 
 

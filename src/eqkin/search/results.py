@@ -22,7 +22,7 @@ from eqkin.limits import LIMITS
 from eqkin.search.reader import ReadQuery
 from eqkin.search.wildcards import find_wildcards
 
-# how a hit is related to the query, in the order of the bands of a list
+# How a hit is related to the query, in the order of the bands of a list.
 HIT_RELATIONS = {
     "named": "it has the name that was asked for",
     "same": "the same formula, up to spacing and style; or all of it has the form of a query with wildcards",
@@ -149,7 +149,7 @@ class Pairing:
     similarity: float  # in [0, 1]: 1 the same, 0.75 a letter with another name, 0.5 a wildcard and what it matches
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Hit:
     """An equation found, and why."""
 
@@ -184,7 +184,7 @@ class FacetCount:
     title: str = ""  # of papers only
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, kw_only=True)
 class Results(Sequence["Hit"]):
     """The answer to one query: a part of its list of hits, and counts for all of it. Also a sequence of its hits."""
 
@@ -195,9 +195,8 @@ class Results(Sequence["Hit"]):
     offset: int = 0  # hits before these
     more: bool = False  # whether there are hits after these
     nothing_close: bool = False  # all hits of the list are weak
-    same: int | None = (
-        None  # with `facets`: equations of the query's form that pass the filters, in the whole collection
-    )
+    # With `facets`: equations of the query's form that pass the filters, in the whole collection.
+    same: int | None = None
     fields: tuple[FacetCount, ...] = ()  # with `facets`, as the next three; most frequent first
     years: tuple[FacetCount, ...] = ()  # in order
     languages: tuple[FacetCount, ...] = ()

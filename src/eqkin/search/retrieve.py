@@ -36,6 +36,7 @@ def retrieve(
     snapshot: Snapshot,
     query: QueryFeatures | None,
     options: SearchOptions,
+    *,
     settings: RetrievalSettings = SETTINGS,
     named: Collection[int] = (),
 ) -> Candidates:

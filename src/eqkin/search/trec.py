@@ -85,7 +85,9 @@ def encode_formulas(
     vectors = encoder.embed(forest)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    return EncodedFormulas([name for name, _ in rows], forest, vectors, problems, patterns)
+    return EncodedFormulas(
+        names=[name for name, _ in rows], forest=forest, vectors=vectors, problems=problems, patterns=patterns
+    )
 
 
 def iter_run_lines(topics: EncodedFormulas, formulas: EncodedFormulas, tag: str = "eqkin") -> Iterator[str]:

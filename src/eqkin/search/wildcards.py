@@ -75,7 +75,8 @@ def replace_wildcards(forest: Forest) -> Forest:
     free = (letter for letter in chain(_FREE_LETTERS, (f"x{number}" for number in count())) if letter not in taken)
     letters = dict(zip(names, free, strict=False))
     for node in wild:
-        node.text, node.attributes = letters[node.text], {}
+        node.text = letters[node.text]
+        node.attributes = {}
     forests: list[Forest] = []
     for root in roots:
         forests.append(to_forest(root))
