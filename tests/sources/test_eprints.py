@@ -173,13 +173,6 @@ def test_damaged_or_empty_files_are_bad_input(raw, why):
         read(raw)
 
 
-@given(st.binary(max_size=3000))
-@small_limits
-def test_arbitrary_eprint_gives_a_sound_paper_or_an_eqkin_error(raw):
-    for data in (raw, gz(raw)):
-        check_read_or_refused(lambda data=data: read(data), len(raw))
-
-
 MUTATED_TAR = tar_of({"main.tex": TEX, "b.sty": b"\\def\\x{y}", "long" * 40 + ".tex": b"z"}, link("l", "m"))
 
 

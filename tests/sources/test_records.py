@@ -75,14 +75,11 @@ def test_bad_line_fails_alone(tmp_path, name, pack):
     assert outcomes(pickle.loads(pickle.dumps(items))) == outcomes(items)
 
 
-@pytest.mark.parametrize(
-    ("year", "read"),
-    [(1999, 1999), (9999, 9999), (0, None), (-5, None), (10_000, None), (10**30, None)]
-    + [(True, None), ("1999", None), (1999.0, None), (None, None)],
-)
-def test_year_is_an_integer_in_range_or_none(tmp_path, year, read):
-    raw = json.dumps({"doc_id": "a", "latex": "x", "year": year}).encode()
-    assert next(open_source(write(tmp_path, "a.jsonl", raw))).load().year == read
+def test_year_is_an_integer_in_range_or_none(tmp_path):
+    years = [1999, 0, 10_000, 10**30, True, "1999", 1999.0, None]
+    raw = b"\n".join(json.dumps({"latex": "x", "year": year}).encode() for year in years)
+    found = [item.load().year for item in open_source(write(tmp_path, "a.jsonl", raw))]
+    assert found == [1999] + [None] * 7
 
 
 @pytest.mark.parametrize("record", [{"id": 1}, {"key": "k"}, {}, {"doc_id": True}, {"doc_id": " "}])
