@@ -93,31 +93,29 @@ WRAPPED = {
 } | {accent: rf"\{accent}{{{{{{}}}}}}" for accent in ACCENTS}
 FRACTIONS = {"frac": "frac", "dfrac": "frac", "tfrac": "frac", "binom": "binom", "choose": "binom"}
 
-# What a word means: its LaTeX and its kind. Some words are functions only when they are called.
-WORDS: dict[str, tuple[str, str]] = {
-    **{name: (rf"\{name} ", "letter") for name in KNOWN_COMMANDS},
-    **{name: (rf"\{command} ", "letter") for name, command in ALIASES.items()},
+# What a word means: its LaTeX and its kind, one of letter, function and big (for operators with limits).
+Meanings = dict[str, tuple[str, str]]
+_LETTERS: Meanings = {
+    name: (rf"\{command} ", "letter") for name, command in ({name: name for name in KNOWN_COMMANDS} | ALIASES).items()
+}
+_FUNCTIONS: Meanings = {
     **{name: (rf"\operatorname{{{name}}}", "function") for name in _NAMED_OPERATORS},
     **{name: (rf"\{command} ", "function") for name, command in _ALIASED_FUNCTIONS.items()},
     **{name: (rf"\{name} ", "function") for name in FUNCTIONS},
-    **{
-        name: (rf"\{command} " if command in KNOWN_COMMANDS else rf"\operatorname*{{{command}}}", "big")
-        for name, command in _BIG_OPERATORS.items()
-        if name not in FUNCTIONS
-    },
 }
-# Words that mean something else with an index: `max_x`.
-INDEXED_WORDS = {name: (rf"\{name} ", "big") for name in ("max", "min", "sup")} | {"inf": WORDS["inf"]}
-CALLED_WORDS = {name: WORDS.pop(name) for name in ("inf", "Beta", "vec", "div", "id", "Re", "Im", "grad")}
-WORDS |= {name: (rf"\{name} ", "letter") for name in ("vec", "div", "Re", "Im")}
-WORDS |= {name: (rf"\{ALIASES[name]} ", "letter") for name in ("inf", "grad")}
+_BIG: Meanings = {
+    name: (rf"\{command} " if command in KNOWN_COMMANDS else rf"\operatorname*{{{command}}}", "big")
+    for name, command in _BIG_OPERATORS.items()
+}
+# Some words are functions only when they are called, `grad(f)`; some are big operators only with an index, `max_x`.
+CALLED_WORDS = {name: _FUNCTIONS.pop(name) for name in "inf Beta vec div id Re Im grad".split()}
+INDEXED_WORDS = {name: _BIG.pop(name) for name in ("max", "min", "sup")} | {"inf": CALLED_WORDS["inf"]}
+WORDS = {**_LETTERS, **_FUNCTIONS, **_BIG}
 
 # Words that are read as one name, not as a product of letters.
-NAMES = frozenset({*(set(WORDS) - KNOWN_COMMANDS), *CALLED_WORDS, *FUNCTIONS, *_BIG_OPERATORS, *ROOTS, *WRAPPED}) | (
-    KNOWN_COMMANDS - _ENGLISH_COMMANDS | {"frac", "binom", "choose", "vec", "div", "mod"}
-)
+NAMES = (WORDS.keys() - _ENGLISH_COMMANDS) | {*_FUNCTIONS, *CALLED_WORDS, *ROOTS, *WRAPPED, "choose"}
 # Names of signs and functions that need no backslash.
-MATH_NAMES = NAMES - frozenset(
+MATH_NAMES = frozenset(NAMES) - frozenset(
     """
     text span sign rank trace product limit id div Attention sigmoid softmax curl norm floor summation laplacian Bias
     root Hom End supp conv del choose √ ∛ ∜
