@@ -9,6 +9,8 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
+from eqkin.latex.signs import read_pairs
+
 EQUATION_MARK = "\ufffc"  # marks the place of a display equation in the prose
 _DOLLAR_BODY = r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++"
 _IN_PARENTHESES = re.compile(r"\\\((?:[^\\]++|\\(?![()\[\]]).)++\\\)", re.DOTALL)
@@ -34,16 +36,21 @@ _SYMBOLS = {
     "&": "&", "%": "%", "$": "$", "#": "#", "_": "_", "{": "{", "}": "}", ",": " ", ";": " ", ":": " ", "!": "",
     " ": " ", "\\": " ", "-": "", "/": "", "@": "", "(": "(", ")": ")",
 }  # fmt: skip
-_LETTER_COMMANDS = {
-    "ss": "ß", "ae": "æ", "AE": "Æ", "oe": "œ", "OE": "Œ", "o": "ø", "O": "Ø", "l": "ł", "L": "Ł", "aa": "å", "AA": "Å",
-    "i": "ı", "j": "ȷ", "ldots": "…", "dots": "…", "textendash": "–", "textemdash": "—", "TeX": "TeX", "LaTeX": "LaTeX",
-    "S": "§", "P": "¶", "quad": " ", "qquad": " ", "par": "\n\n", "item": "\n", "newline": "\n", "footnote": " ",
-}  # fmt: skip
+_LETTER_COMMANDS = read_pairs(
+    """
+    ss ß  ae æ  AE Æ  oe œ  OE Œ  o ø  O Ø  l ł  L Ł  aa å  AA Å  i ı  j ȷ  ldots …  dots …  textendash –  textemdash —
+    TeX TeX  LaTeX LaTeX  S §  P ¶
+    """
+) | {"quad": " ", "qquad": " ", "par": "\n\n", "item": "\n", "newline": "\n", "footnote": " "}
 _COMBINING = {
-    "`": "\u0300", "'": "\u0301", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304", ".": "\u0307",
-    "u": "\u0306", "v": "\u030c", "H": "\u030b", "c": "\u0327", "d": "\u0323", "b": "\u0331", "r": "\u030a",
-    "k": "\u0328", "t": "\u0361",
-}  # fmt: skip
+    accent: chr(int(code, 16))
+    for accent, code in read_pairs(
+        """
+        ` 0300  ' 0301  ^ 0302  " 0308  ~ 0303  = 0304  . 0307
+        u 0306  v 030c  H 030b  c 0327  d 0323  b 0331  r 030a  k 0328  t 0361
+        """
+    ).items()
+}
 # Inline math is kept whole, commands outside of it are removed. Every alternative starts with a plain character: that
 # lets the engine skip ordinary words.
 _TOKEN = re.compile(

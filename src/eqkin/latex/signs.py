@@ -10,7 +10,7 @@ import unicodedata
 from functools import partial
 
 
-def _read_pairs(text: str) -> dict[str, str]:
+def read_pairs(text: str) -> dict[str, str]:
     """Read a table of names, each followed by what it means."""
     words = text.split()
     return dict(zip(words[::2], words[1::2], strict=True))
@@ -72,14 +72,14 @@ _NAMED_OPERATORS = """
     Bias MSE KL JS Attention span curl div grad lcm arccot arsinh arcosh artanh cis supp conv proj Res Re Im MultiHead
     LayerNorm FFN Beta erfi Li Ei Si Ci Ai logit cdf pdf id mod Hom End Aut Gal ord
     """.split()
-_ALIASED_FUNCTIONS = _read_pairs("asin arcsin  acos arccos  atan arctan  cosec csc")
-_BIG_OPERATORS = _read_pairs(
+_ALIASED_FUNCTIONS = read_pairs("asin arcsin  acos arccos  atan arctan  cosec csc")
+_BIG_OPERATORS = read_pairs(
     """
     sum sum  prod prod  product prod  int int  integral int  oint oint  iint iint  iiint iiint  lim lim  limit lim
     coprod coprod  bigcup bigcup  bigcap bigcap  max max  min min  sup sup  argmax argmax  argmin argmin  summation sum
     """
 )
-ALIASES = _read_pairs(
+ALIASES = read_pairs(
     """
     infinity infty  oo infty  inf infty  eps epsilon  grad nabla  del nabla  laplacian nabla^2  lamda lambda  ohm Omega
     """
@@ -113,9 +113,9 @@ INDEXED_WORDS = {name: _BIG.pop(name) for name in ("max", "min", "sup")} | {"inf
 WORDS = {**_LETTERS, **_FUNCTIONS, **_BIG}
 
 # Words that are read as one name, not as a product of letters.
-NAMES = (WORDS.keys() - _ENGLISH_COMMANDS) | {*_FUNCTIONS, *CALLED_WORDS, *ROOTS, *WRAPPED, "choose"}
+NAMES = frozenset((WORDS.keys() - _ENGLISH_COMMANDS) | {*_FUNCTIONS, *CALLED_WORDS, *ROOTS, *WRAPPED, "choose"})
 # Names of signs and functions that need no backslash.
-MATH_NAMES = frozenset(NAMES) - frozenset(
+MATH_NAMES = NAMES - frozenset(
     """
     text span sign rank trace product limit id div Attention sigmoid softmax curl norm floor summation laplacian Bias
     root Hom End supp conv del choose √ ∛ ∜
@@ -124,7 +124,7 @@ MATH_NAMES = frozenset(NAMES) - frozenset(
 
 OPERATORS = {
     sign: end_command(latex)
-    for sign, latex in _read_pairs(
+    for sign, latex in read_pairs(
         r"""
         <=> \Leftrightarrow   <-> \leftrightarrow   --> \to   ==> \Rightarrow   |-> \mapsto   ... \dots   +/- \pm
         => \Rightarrow   <= \le   =< \le   >= \ge   != \ne   =/= \ne   /= \ne   == =   -> \to   <- \gets   := :=
@@ -132,7 +132,7 @@ OPERATORS = {
         """
     ).items()
 }
-_SIGNS = _read_pairs(
+_SIGNS = read_pairs(
     r"""
     − -   – -   — -   ‐ -   ħ \hbar   ℏ \hbar   ∂ \partial   ∞ \infty   ≤ \le   ≥ \ge   ≠ \ne   ≈ \approx   ≡ \equiv
     ∼ \sim   → \to   ⟶ \to   ⇒ \Rightarrow   ⇔ \Leftrightarrow   × \times   · \cdot   ⋅ \cdot   ∙ \cdot   ÷ /   ∕ /
@@ -143,13 +143,13 @@ _SIGNS = _read_pairs(
     """
 )
 END = "\x01"  # ends a command that replaces a character: what follows is not spaced
-_ACCENT_MARKS = _read_pairs(
+_ACCENT_MARKS = read_pairs(
     "0302 hat  0303 tilde  0304 bar  0305 overline  0307 dot  0308 ddot  20d7 vec  030c check  0306 breve"
     "  0331 underline  0332 underline"
 )
 _ACCENT_COMMANDS = {chr(int(code, 16)): command for code, command in _ACCENT_MARKS.items()}
 _ACCENTED = re.compile(f"(.)([{''.join(_ACCENT_COMMANDS)}]+)", re.DOTALL)
-_STYLES = _read_pairs("BOLD mathbf  DOUBLE-STRUCK mathbb  SCRIPT mathcal  FRAKTUR mathfrak  SANS-SERIF mathsf")
+_STYLES = read_pairs("BOLD mathbf  DOUBLE-STRUCK mathbb  SCRIPT mathcal  FRAKTUR mathfrak  SANS-SERIF mathsf")
 
 
 def _list_scripts(kind: str) -> dict[int, str]:
