@@ -10,7 +10,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from eqkin.errors import EqkinError, LimitReached, StorageFailed
 from eqkin.executor import UNREADABLE, WorkerEnvironmentError
 from eqkin.formulas import Forest
 from eqkin.formulas.conversion import convert_formulas, is_diagram_failure
-from eqkin.formulas.engine import FormulaEngine, parse_operators
+from eqkin.formulas.engine import borrow_engine, parse_operators
 from eqkin.formulas.mathml import parse_mathml, to_forest
 from eqkin.formulas.operators import OperatorForest
 from eqkin.formulas.scripts import get_converter_identity
@@ -102,12 +101,6 @@ class ParsedPaper:
 
 
 _get_fields = attrgetter(*(field.name for field in fields(ParsedEquation)))
-
-
-@cache
-def get_engine() -> FormulaEngine:
-    """Return this process's engine."""
-    return FormulaEngine()
 
 
 def parse_item(item: SourceItem, known: str = "", formulas: str = "rows") -> ParsedPaper:
@@ -290,7 +283,8 @@ def _iter_conversions(document: Document, equations: list[ParsedEquation]) -> It
         if not chosen:
             continue
         texts = [to_converter_input(equation.environment, equation.latex) for equation in chosen]
-        conversion = convert_formulas(get_engine(), texts, document.packages, macros, deadline)
+        with borrow_engine() as engine:
+            conversion = convert_formulas(engine, texts, document.packages, macros, deadline)
         for equation, outcome in zip(chosen, conversion.outcomes, strict=True):
             if outcome.failure is None:
                 equation.tree = outcome.tree
