@@ -107,7 +107,8 @@ def make_config(app: FastAPI | str, settings: ServerSettings) -> uvicorn.Config:
 
 def create_app_from_environment() -> FastAPI:
     """Create the application of a process, from `SETTINGS_VARIABLE`: a factory for uvicorn or another ASGI server."""
-    settings = ServerSettings.from_json(os.environ[SETTINGS_VARIABLE])
+    # programs that this process starts are not to see the token
+    settings = ServerSettings.from_json(os.environ.pop(SETTINGS_VARIABLE))
     if settings.workers > 1:
         end_with_parent(lambda: os.kill(os.getpid(), signal.SIGTERM))
     try:
