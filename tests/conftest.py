@@ -3,7 +3,7 @@
 Hypothesis tries the same examples every time in continuous integration, else a few random ones, many with
 EQKIN_THOROUGH=1.
 Numerical libraries use one thread: tests run in several processes, and threads that wait for each other on a busy core
-make torch twenty times slower. Tests that share a server or a cluster run in one process, which starts it once.
+make torch twenty times slower.
 """
 
 from __future__ import annotations
@@ -30,11 +30,6 @@ settings.register_profile("thorough", max_examples=3_000, deadline=None)
 settings.register_profile("default", max_examples=20, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "thorough" if os.environ.get("EQKIN_THOROUGH") else "default")
 
-SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group
-    "tests/cluster/milvus/": "milvus",
-    "tests/search/test_backends.py": "milvus",
-    "tests/cluster/ray/": "ray",
-}
 COMPILED_MODULES = (
     "eqkin.encoder.cpu_kernels",
     "eqkin.index.kernels",
@@ -43,13 +38,13 @@ COMPILED_MODULES = (
 # What tests need besides the extra `test`: without it, they are left out. Single tests that need more skip themselves.
 NEEDED_BY = {
     "torch": ("learning", "research", "evaluation", "benchmarks", "encoder"),
-    "ray": ("cluster/ray",),
-    "pymilvus": ("cluster/milvus", "search/test_backends.py"),
+    "ray": ("cluster/test_ray.py",),
+    "pymilvus": ("cluster/test_milvus.py",),
 }
 MISSING = [module for module in NEEDED_BY if find_spec(module) is None]
 collect_ignore = [name for module in MISSING for name in NEEDED_BY[module]]
 LONG_FILES = (  # begin first, so that no process waits for another one at the end
-    *SHARED_SERVERS,
+    "tests/cluster/",
     "tests/learning/",
     "tests/research/",
     "tests/index/test_durability.py",
@@ -134,22 +129,6 @@ def pytest_collection():
         gc.enable()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_runtest_teardown(item, nextitem):
-    """Stop the servers of Milvus after the last test that needs them: they use the processor while they wait."""
-    if find_shared_server(item.nodeid) == "milvus" and (
-        not nextitem or find_shared_server(nextitem.nodeid) != "milvus"
-    ):
-        from tests.cluster.milvus.servers import stop_shared
-
-        stop_shared()
-
-
-def find_shared_server(nodeid):
-    """Return the name of the server that a test shares with others, or None."""
-    return next((name for start, name in SHARED_SERVERS.items() if nodeid.startswith(start)), None)
-
-
 def pytest_collection_modifyitems(items):
     """Put long files first."""
     items.sort(key=lambda item: not item.nodeid.startswith(LONG_FILES))
@@ -157,12 +136,12 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give each free process a whole file, so that its fixtures are made once; files of one server stay together."""
+    """Give each free process a whole file, so that its fixtures are made once."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return find_shared_server(nodeid) or nodeid.partition("::")[0]
+            return nodeid.partition("::")[0]
 
     config.option.loadscopereorder = False  # keep the order of the files
     return Scheduling(config, log)
