@@ -1,11 +1,6 @@
 """Adding, replacing, skipping and removing papers."""
 
-import gzip
-import io
 import json
-import subprocess
-import sys
-import tarfile
 from collections import Counter
 from pathlib import Path
 
@@ -141,23 +136,6 @@ def test_a_bad_paper_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     assert not verify(library.folder).problems
 
 
-def test_truncated_bulk_archive_gives_papers_before_the_damage(tmp_path: Path) -> None:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for name in ("1701/1701.00001.gz", "1701/1701.00002.gz"):
-            data = gzip.compress(rb"\documentclass{article}\begin{document}\[ E = mc^2 \]\end{document}")
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            tar.addfile(member, io.BytesIO(data))
-    path = tmp_path / "bulk.tar"
-    path.write_bytes(buffer.getvalue()[:1500])
-    library = Library.open(tmp_path / "library", create=True)
-    report = library.add(path)
-    assert report.papers == 1
-    assert report.problems
-    assert library.connection.execute("SELECT key FROM papers WHERE failure = ''").fetchone()[0] == "arxiv:1701.00001"
-
-
 def test_a_source_that_does_not_exist_is_refused_before_anything_is_written(library: Library, tmp_path: Path) -> None:
     before = verify(library.folder).content
     with pytest.raises(BadInput, match="no such file"):
@@ -279,13 +257,6 @@ def test_odd_characters_and_numbers_cost_at_most_their_paper(tmp_path: Path, rec
     assert not verify(library.folder).problems
 
 
-def test_mathml_attributes_with_line_breaks_are_dropped(tmp_path: Path) -> None:
-    (tmp_path / "page.html").write_text('<p>x<math display="block"><mi mathvariant="a&#10;b">x</mi></math></p>')
-    library = Library.open(tmp_path / "library", create=True)
-    library.add(tmp_path / "page.html")
-    assert [line["status"] for line in export_equations(library)] == ["converted"]
-
-
 def test_library_without_its_database_is_not_overwritten(library: Library) -> None:
     library.open_engine()
     library.close()
@@ -293,23 +264,3 @@ def test_library_without_its_database_is_not_overwritten(library: Library) -> No
     with pytest.raises(CorruptData):
         Library.open(library.folder, create=True)
     assert sorted(path.name for path in library.folder.iterdir()) == ["index", "lock"]
-
-
-def test_script_without_main_guard_gets_an_error_and_no_failed_papers(tmp_path: Path) -> None:
-    for number in range(3):
-        write_article(tmp_path / "papers", number)
-    script = "import sys\nfrom eqkin.api import Library\nfrom eqkin.executor import LocalExecutor\n"
-    script += "executor = LocalExecutor(2, warm_up_seconds=0.0)\n"
-    script += "Library.open(sys.argv[1], create=True).add(sys.argv[2], executor=executor)\n"
-    (tmp_path / "unguarded.py").write_text(script)
-    command = [sys.executable, tmp_path / "unguarded.py", tmp_path / "library", tmp_path / "papers"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 1
-    assert "no worker process could be started" in done.stderr
-    with Library.open(tmp_path / "library", create=True) as library:
-        assert compute_statistics(library)["papers_failed"] == {}
-
-
-def test_missing_tree_is_a_clear_error(library: Library) -> None:
-    with pytest.raises(BadInput, match="no tree"):
-        library.get_nodes([10**9])

@@ -8,9 +8,8 @@ import pytest
 from eqkin.api import Library
 from eqkin.errors import BadInput
 from eqkin.formulas.mathml import parse_mathml, to_mathml, to_node
-from eqkin.latex.prose import extract_context
 from eqkin.library.records import export_equations
-from eqkin.library.statistics import compute_statistics, parse_subject_area
+from eqkin.library.statistics import compute_statistics
 from tests.library.conftest import write_article
 
 
@@ -39,20 +38,6 @@ def test_get_trees_returns_trees_in_the_order_asked_for(library: Library, tmp_pa
         ]
     with pytest.raises(BadInput, match="no tree 999"):
         library.get_trees(np.array([numbers[0], 999]))
-
-
-def test_extract_context_returns_the_text_on_both_sides() -> None:
-    prose = "left \ufffc middle \ufffc right"
-    assert extract_context(prose, 0) == ("left", "middle")
-    assert extract_context(prose, 1) == ("middle", "right")
-
-
-def test_parse_subject_area_returns_the_archive_of_an_arxiv_category() -> None:
-    assert [parse_subject_area(name) for name in ("math.AG", "hep-th", "machine-learning")] == [
-        "math",
-        "hep-th",
-        "machine-learning",
-    ]
 
 
 def test_empty_library_has_zero_statistics_and_no_equations(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import random
 import re
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eqkin.api import Library, verify
-from eqkin.errors import EqkinError, LibraryBusy, StorageFailed
+from eqkin.errors import LibraryBusy, StorageFailed
 from eqkin.files import WriterLock
 from eqkin.library.records import export_equations
 from eqkin.library.statistics import compute_statistics
@@ -185,26 +184,6 @@ def test_open_raises_storage_failed_where_no_folder_can_be_created(tmp_path: Pat
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageFailed, match="no library can be created"):
         Library.open(tmp_path / "file" / "library", create=True)
-
-
-def test_damaged_library_raises_only_our_errors(library: Library, papers: Path) -> None:
-    chance = random.Random(3)
-    library.close()
-    path = library.folder / "library.db"
-    content = path.read_bytes()
-    for _ in range(25):
-        damaged = bytearray(content)
-        for at in chance.sample(range(len(content)), 400):
-            damaged[at] ^= 0xFF
-        path.write_bytes(damaged)
-        assert verify(library.folder).problems
-        try:
-            with Library.open(library.folder) as opened:
-                opened.add(papers)
-        except EqkinError:
-            pass
-        for leftover in library.folder.glob("library.db-*"):
-            leftover.unlink()
 
 
 def test_second_writer_is_refused_and_told_of_the_first_and_readers_continue(library: Library, papers: Path) -> None:

@@ -1,16 +1,14 @@
 """Judgements: kept by many writers, checked, exported."""
 
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 from multiprocessing import get_context
 
 import pytest
 
-from eqkin.api import verify
-from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
-from eqkin.library.judgements import JUDGEMENTS_NAME, Judgement, LocalJudgements
+from eqkin.api import Library, verify
+from eqkin.errors import BadInput, CorruptData, LimitReached
+from eqkin.library.judgements import Judgement, LocalJudgements
 from eqkin.limits import LIMITS
 from tests.cancelling import CountingScope
 from tests.library.conftest import write_article
@@ -19,26 +17,26 @@ from tests.limits import changed_limits
 ONE = Judgement(equation="paper#1", relevant=True, latex="x", words="some words", keywords=("a", "b"))
 
 
+@pytest.fixture
+def folder(tmp_path):
+    with Library.open(tmp_path / "library", create=True) as library:
+        return library.folder
+
+
 def write_some(folder, number):
     for i in range(5):
         LocalJudgements(folder).add(Judgement(equation=f"paper#{number}-{i}", relevant=True, latex="x"))
 
 
-def test_reading_judgements_creates_no_file(tmp_path):
-    kept = LocalJudgements(tmp_path)
-    assert (kept.list_all(), kept.export()) == ([], [])
-    assert not list(tmp_path.iterdir())
-
-
-def test_added_judgement_is_read_back(tmp_path):
-    kept = LocalJudgements(tmp_path).add(ONE)
+def test_added_judgement_is_read_back(folder):
+    kept = LocalJudgements(folder).add(ONE)
     assert kept.time
-    assert LocalJudgements(tmp_path).list_all() == [kept]
+    assert LocalJudgements(folder).list_all() == [kept]
     assert replace(kept, time="") == ONE
 
 
-def test_export_uses_the_last_judgement_of_an_equation(tmp_path):
-    judgements = LocalJudgements(tmp_path)
+def test_export_uses_the_last_judgement_of_an_equation(folder):
+    judgements = LocalJudgements(folder)
     for relevant in (True, False, True, False):
         judgements.add(replace(ONE, relevant=relevant))
     judgements.add(replace(ONE, equation="paper#2", keywords=("b", "c")))
@@ -48,8 +46,8 @@ def test_export_uses_the_last_judgement_of_an_equation(tmp_path):
     assert (second.latex, second.relevant) == ("", ["paper#1"])
 
 
-def test_keywords_of_a_query_are_listed_once_in_their_order(tmp_path):
-    judgements = LocalJudgements(tmp_path)
+def test_keywords_of_a_query_are_listed_once_in_their_order(folder):
+    judgements = LocalJudgements(folder)
     for start in (0, 25):
         judgements.add(replace(ONE, keywords=tuple(str(number) for number in range(start, start + 50))))
     (query,) = judgements.export()
@@ -58,31 +56,20 @@ def test_keywords_of_a_query_are_listed_once_in_their_order(tmp_path):
         judgements.add(replace(ONE, keywords=("x",) * (LIMITS.judgement_keywords + 1)))
 
 
-def test_export_stops_when_it_is_cancelled(tmp_path):
-    LocalJudgements(tmp_path).add(ONE)
+def test_export_stops_when_it_is_cancelled(folder):
+    LocalJudgements(folder).add(ONE)
     with pytest.raises(LimitReached, match="given up"):
-        CountingScope(1).run(LocalJudgements(tmp_path).export)
+        CountingScope(1).run(LocalJudgements(folder).export)
 
 
-def test_judgements_are_deleted_by_number(tmp_path):
-    judgements = LocalJudgements(tmp_path)
-    assert judgements.delete() == 0
-    for number in range(4):
-        judgements.add(replace(ONE, equation=f"paper#{number}"))
-    first, second, *_ = judgements.list_numbered()
-    assert judgements.delete([second, 99]) == 1
-    assert [each.equation for each in judgements.list_all()] == ["paper#0", "paper#2", "paper#3"]
-    assert (judgements.delete(), judgements.list_all()) == (3, [])
-
-
-def test_several_processes_add_judgements(tmp_path):
-    processes = [get_context("spawn").Process(target=write_some, args=(tmp_path, number)) for number in range(3)]
+def test_several_processes_add_judgements(folder):
+    processes = [get_context("spawn").Process(target=write_some, args=(folder, number)) for number in range(3)]
     for process in processes:
         process.start()
     for process in processes:
         process.join(60)
         assert process.exitcode == 0
-    assert len(LocalJudgements(tmp_path).list_all()) == 15
+    assert len(LocalJudgements(folder).list_all()) == 15
 
 
 def test_judgements_are_added_while_papers_are(library, papers):
@@ -99,12 +86,12 @@ def test_judgements_are_added_while_papers_are(library, papers):
     assert verdict.papers == 8 and not verdict.problems
 
 
-def test_empty_or_too_many_judgements_are_refused(tmp_path):
+def test_empty_or_too_many_judgements_are_refused(folder):
     with pytest.raises(BadInput):
-        LocalJudgements(tmp_path).add(Judgement(equation="", relevant=True, latex="x"))
+        LocalJudgements(folder).add(Judgement(equation="", relevant=True, latex="x"))
     with pytest.raises(BadInput):
-        LocalJudgements(tmp_path).add(Judgement(equation="paper#1", relevant=True))
-    few = LocalJudgements(tmp_path)
+        LocalJudgements(folder).add(Judgement(equation="paper#1", relevant=True))
+    few = LocalJudgements(folder)
     few.add(ONE)
     with changed_limits(web_judgements=1), pytest.raises(LimitReached):
         few.add(ONE)
@@ -116,36 +103,15 @@ def test_judgements_do_not_change_the_generation(library):
     assert library.read_generation() == before
 
 
-def test_changed_judgement_is_found(tmp_path):
-    LocalJudgements(tmp_path).add(ONE)
-    with closing(sqlite3.connect(tmp_path / JUDGEMENTS_NAME)) as connection, connection:
-        connection.execute("UPDATE judgements SET relevant = 0")
+def test_add_raises_storage_failed_where_nothing_can_be_written(folder):
     with pytest.raises(CorruptData):
-        LocalJudgements(tmp_path).list_all()
+        LocalJudgements(folder / "nowhere").add(ONE)
 
 
-def test_file_that_is_not_a_database_is_named(tmp_path):
-    (tmp_path / JUDGEMENTS_NAME).write_bytes(b"nonsense" * 1000)
-    with pytest.raises(CorruptData, match=JUDGEMENTS_NAME):
-        LocalJudgements(tmp_path).list_all()
-
-
-def test_add_raises_storage_failed_where_nothing_can_be_written(tmp_path):
-    with pytest.raises(StorageFailed):
-        LocalJudgements(tmp_path / "nowhere").add(ONE)
-
-
-def test_file_of_a_writer_killed_before_its_first_judgement_is_empty(tmp_path):
-    (tmp_path / JUDGEMENTS_NAME).touch()
-    judgements = LocalJudgements(tmp_path)
-    assert judgements.list_all() == []
-    assert [judgements.add(ONE)] == judgements.list_all()
-
-
-def test_judgements_are_limited_in_length_and_total_size(tmp_path):
+def test_judgements_are_limited_in_length_and_total_size(folder):
     with pytest.raises(LimitReached):
-        LocalJudgements(tmp_path).add(replace(ONE, mathml="x" * LIMITS.judgement_chars))
-    small = LocalJudgements(tmp_path)
+        LocalJudgements(folder).add(replace(ONE, mathml="x" * LIMITS.judgement_chars))
+    small = LocalJudgements(folder)
     with changed_limits(judgements_bytes=20_000), pytest.raises(LimitReached):
         for _ in range(10):
             small.add(replace(ONE, mathml="x" * 10_000))

@@ -2,14 +2,12 @@
 
 import tracemalloc
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from eqkin.api import Library, verify
 from eqkin.errors import BadInput
-from eqkin.latex.prose import EQUATION_MARK
-from eqkin.library.records import SectionProse, get_equation, get_paper_page, get_refs
+from eqkin.library.records import get_equation, get_paper_page, get_refs
 from eqkin.library.statistics import compute_statistics
 
 ARTICLE = r"""\documentclass{article}
@@ -88,21 +86,3 @@ def test_page_of_a_paper_reads_the_prose_of_a_section_once(tmp_path: Path) -> No
         tracemalloc.stop()
     assert len(section[1]) == 200 and all(equation.before.endswith("words") for equation in section[1])
     assert peak < 200 * len(words) * 20, f"{peak:,} bytes for a section of {200 * len(words):,} characters"
-
-
-class _CountedText(str):
-    """Counts how often something is looked for in it."""
-
-    searches = 0
-
-    def find(self, *arguments: Any) -> int:
-        self.searches += 1
-        return super().find(*arguments)
-
-
-def test_marks_of_a_section_are_looked_for_once() -> None:
-    text = _CountedText("".join(f"before {i} {EQUATION_MARK} " for i in range(500)))
-    section = SectionProse(text)
-    assert [section.read_context(i)[0] for i in range(500)] == [f"before {i}" for i in range(500)]
-    assert text.searches < 4 * 500
-    assert section.read_context(500) == ("", "")

@@ -47,12 +47,6 @@ _COMPRESSION_LEVEL = 3
 _DISK_ERROR = re.compile(r"full|I/O|read-?only|locked|unable to open|permission", re.IGNORECASE)
 _FAILED_FUNCTION = "user-defined function raised exception"
 
-JUDGEMENTS_TABLE = """
-CREATE TABLE IF NOT EXISTS judgements (
-    id INTEGER PRIMARY KEY, equation TEXT NOT NULL, relevant INTEGER NOT NULL, latex TEXT NOT NULL,
-    mathml TEXT NOT NULL, words TEXT NOT NULL, keywords TEXT NOT NULL, time TEXT NOT NULL, checksum INTEGER NOT NULL)
-"""
-
 
 def _make_change(change: str) -> str:
     """Return the assignments that change a number of `state`, such as `+ 1`."""
@@ -105,7 +99,9 @@ CREATE TABLE trees (
     checksum INTEGER NOT NULL,
     presentation BLOB NOT NULL,     -- `Forest.to_bytes`
     operators BLOB NOT NULL);       -- `OperatorForest.to_bytes`
-{JUDGEMENTS_TABLE.strip().replace("IF NOT EXISTS ", "")};
+CREATE TABLE judgements (
+    id INTEGER PRIMARY KEY, equation TEXT NOT NULL, relevant INTEGER NOT NULL, latex TEXT NOT NULL,
+    mathml TEXT NOT NULL, words TEXT NOT NULL, keywords TEXT NOT NULL, time TEXT NOT NULL, checksum INTEGER NOT NULL);
 {_make_trigger("add_paper AFTER INSERT ON papers", "papers", "+ 1")}
 {_make_trigger("add_trees AFTER INSERT ON trees", "trees", "+ length(new.keys) / 4")}
 {_make_trigger("delete_trees AFTER DELETE ON trees", "trees", "- length(old.keys) / 4")}

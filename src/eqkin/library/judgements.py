@@ -1,13 +1,13 @@
 """Judgements of users about results: relevant or not, with keywords.
 
-They are rows of a library's database, or of a database of their own where a server has no library of its own. They need
-no lock of the library: any process may write at any time, and SQLite makes one wait for the other.
+They are rows of a library's database, but need no lock of the library: any process may write them at any time, also
+while papers are added, and SQLite makes one wait for the other.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,22 +15,18 @@ from pathlib import Path
 
 import orjson
 
-from eqkin.errors import BadInput, CorruptData, LimitReached
+from eqkin.errors import BadInput, LimitReached
 from eqkin.library.database import (
     DATABASE_NAME,
     INTACT_JUDGEMENT,
-    JUDGEMENTS_TABLE,
     begin_transaction,
     check_links,
+    connect,
     make_insert,
-    open_sqlite,
     translate_sqlite_errors,
 )
 from eqkin.limits import LIMITS, check_cancelled
 
-# The database of a folder without a library.
-JUDGEMENTS_NAME = "judgements.db"
-_REMEDY = "the database is damaged, restore it from a copy"
 _INSERT = make_insert("judgements")
 _COUNT_BYTES = (
     "SELECT count(*), total(length(equation) + length(latex) + length(mathml) + length(words) + length(keywords)) "
@@ -74,16 +70,10 @@ class EvaluationQuery:
 
 
 class LocalJudgements:
-    """The judgements of the library in `folder`; without a library there, those of the folder itself."""
+    """The judgements of the library in `folder`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder: Path = folder
-
-    @property
-    def path(self) -> Path:
-        """The database that has them."""
-        library = self.folder / DATABASE_NAME
-        return library if library.exists() else self.folder / JUDGEMENTS_NAME
+        self.path: Path = folder / DATABASE_NAME
 
     def add(self, judgement: Judgement) -> Judgement:
         """Store a judgement durably and return it with its time.
@@ -115,34 +105,15 @@ class LocalJudgements:
     def remove(self, equation: str, latex: str = "", mathml: str = "", words: str = "") -> int:
         """Delete all judgements of an equation for a query; return their number."""
         condition = "equation = ? AND latex = ? AND mathml = ? AND words = ?"
-        return self._delete(condition, equation, latex, mathml, words)
-
-    def delete(self, numbers: Iterable[int] | None = None) -> int:
-        """Delete judgements by their numbers (see `list_numbered`), by default all; return how many were deleted."""
-        if numbers is None:
-            return self._delete("1")
-        return self._delete("id IN (SELECT value FROM json_each(?))", orjson.dumps(list(numbers)).decode())
-
-    def _delete(self, condition: str, *values: str) -> int:
-        if not self.path.exists():
-            return 0
         with self._write() as connection:
+            values = (equation, latex, mathml, words)
             return connection.execute(f"DELETE FROM judgements WHERE {condition}", values).rowcount
 
     def list_all(self) -> list[Judgement]:
         """Return all judgements, in the order in which they were added."""
-        return list(self.list_numbered().values())
-
-    def list_numbered(self) -> dict[int, Judgement]:
-        """Return all judgements by their numbers, in the order in which they were added."""
-        if not self.path.exists():
-            return {}
-        with self._connect(write=False) as connection:
-            # The creator of the database may have been stopped before the first judgement.
-            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'judgements'").fetchone():
-                return {}
+        with translate_sqlite_errors(self.path), closing(connect(self.path)) as connection:
             rows = connection.execute(f"SELECT * FROM judgements j WHERE {INTACT_JUDGEMENT} ORDER BY id").fetchall()
-        return {row["id"]: _parse_row(row) for row in rows}
+        return [_parse_row(row) for row in rows]
 
     def export(self) -> list[EvaluationQuery]:
         """Return each query once, with its keywords and the equations judged."""
@@ -165,24 +136,12 @@ class LocalJudgements:
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
         """Yield a connection in a transaction that other writers wait for."""
-        with translate_sqlite_errors(self.path, _REMEDY):
-            check_links(self.folder)
-            if not self.path.exists():
-                sqlite3.connect(self.path).close()
-            with self._connect(write=True) as connection, begin_transaction(connection):
-                connection.execute(JUDGEMENTS_TABLE)
+        check_links(self.path.parent)
+        with translate_sqlite_errors(self.path), closing(connect(self.path, write=True)) as connection:
+            with begin_transaction(connection):
                 yield connection
-
-    @contextmanager
-    def _connect(self, *, write: bool) -> Iterator[sqlite3.Connection]:
-        with translate_sqlite_errors(self.path, _REMEDY), closing(open_sqlite(self.path, write=write)) as connection:
-            yield connection
 
 
 def _parse_row(row: sqlite3.Row) -> Judgement:
-    try:
-        keywords = tuple(orjson.loads(row["keywords"]))
-    except (orjson.JSONDecodeError, TypeError) as error:
-        raise CorruptData(f"damaged judgement {row['id']} ({error}); {_REMEDY}") from error
     texts = {name: row[name] for name in ("equation", "latex", "mathml", "words", "time")}
-    return Judgement(relevant=bool(row["relevant"]), keywords=keywords, **texts)
+    return Judgement(relevant=bool(row["relevant"]), keywords=tuple(orjson.loads(row["keywords"])), **texts)
