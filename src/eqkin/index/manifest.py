@@ -49,7 +49,6 @@ class IndexSettings:
     max_part_trees: int = 65_536  # in one file, at most `parts.MAX_ROWS`
     max_seconds: float = 60.0  # of work that a killed update may lose
     max_small_parts: int = 8  # less than half full
-    max_dead_fraction: float = 0.5  # of a part, above which it is written again
 
 
 SETTINGS = IndexSettings()

@@ -45,6 +45,7 @@ from eqkin.index.manifest import REBUILD_HINT, PartEntry
 from eqkin.library.references import EquationColumns
 
 MAX_ROWS = 1 << 16  # of one part, so that a row takes two bytes
+_BY_ROW = ("keys", "vectors", "scales", "norms", "paper", "display", "latex")
 _MAX_CODE = 127  # of a number of a vector
 _MAX_UNPARSED = np.iinfo(np.uint16).max
 
@@ -102,35 +103,28 @@ class Part:
     @classmethod
     def merge(cls, parts: Sequence[Part], alive: Sequence[npt.NDArray[np.bool_]]) -> Part:
         """Make one part of those equations of several parts that are alive."""
-        keys = np.concatenate([part.keys[kept] for part, kept in zip(parts, alive, strict=True)])
-        order = np.argsort(keys, kind="stable")
-        # The place of each equation in the new part.
+        # Arrays with one row for each equation, part after part, and then in the order of keys.
+        pieces = {
+            name: [getattr(part, name)[kept] for part, kept in zip(parts, alive, strict=True)] for name in _BY_ROW
+        }
+        order = np.argsort(np.concatenate(pieces["keys"]), kind="stable")
         places = np.argsort(order)
-
-        def join(name: str) -> Array:
-            arrays = [getattr(part, name)[kept] for part, kept in zip(parts, alive, strict=True)]
-            return np.concatenate(arrays)[order]
-
         owners = []
         codes = []
         forests = []
         before = 0
         for part, kept in zip(parts, alive, strict=True):
-            row_places = np.full(len(part), -1)
-            row_places[kept] = places[before : before + int(kept.sum())]
-            before += int(kept.sum())
-            owner = row_places[part.rows]
+            count = int(np.count_nonzero(kept))
+            # The new row of each equation that is alive.
+            new_rows = np.full(len(part), -1)
+            new_rows[kept] = places[before : before + count]
+            before += count
+            owner = new_rows[part.rows]
             owners.append(owner[owner >= 0])
             codes.append(np.repeat(part.codes, np.diff(part.starts))[owner >= 0])
             forests.append(part.read_operators(np.flatnonzero(kept)))
         return cls(
-            keys=keys[order],
-            vectors=join("vectors"),
-            scales=join("scales"),
-            norms=join("norms"),
-            paper=join("paper"),
-            display=join("display"),
-            latex=join("latex"),
+            **{name: np.concatenate(arrays)[order] for name, arrays in pieces.items()},
             **_sort_terms(np.concatenate(owners), np.concatenate(codes)),
             **_pack_operators(OperatorForest.concatenate(forests).select(order)),
         )

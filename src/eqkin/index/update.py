@@ -172,7 +172,6 @@ class _IndexUpdate:
         fresh = replace(fresh, words=self.stored.words)
         is_usable = (
             self.stored.model == fresh.model
-            and self.stored.dimensions == fresh.dimensions
             and self.stored.generation <= fresh.generation
             and self.stored.has_current_terms
         )
@@ -244,9 +243,9 @@ class _IndexUpdate:
         counts = {entry: int(kept.sum()) for entry, kept in alive.items()}
         self.report.equations = sum(counts.values())
         small = [entry for entry, count in counts.items() if 2 * count < self.settings.max_part_trees]
-        if len(small) <= self.settings.max_small_parts:
-            least = 1 - self.settings.max_dead_fraction
-            small = [entry for entry, count in counts.items() if count < least * entry.count]
+        is_mostly_dead = any(2 * counts[entry] < entry.count for entry in small)
+        if len(small) <= self.settings.max_small_parts and not is_mostly_dead:
+            return
         run: list[PartEntry] = []
         for entry in small:
             if run and sum(counts[one] for one in run) + counts[entry] > self.settings.max_part_trees:
