@@ -18,12 +18,13 @@
     unparsed      (n,)      presentation nodes without a meaning, which keep their structure
     forms         (n, k)    hashes of the whole formula (`SAME_FORM_KINDS`)
 
-The file (`array_layout`) is mapped into memory, so that all processes share it. Its hash is compared when it is
+A part is a safetensors file, mapped into memory so that all processes share it. Its hash is compared when it is
 opened, which is why nothing else is checked.
 """
 
 from __future__ import annotations
 
+import json
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -34,12 +35,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
-from eqkin.files import write_stream
+from eqkin.files import write_file
 from eqkin.formulas.forest import accumulate, gather_rows
 from eqkin.formulas.operators import FORM_KINDS, SAME_FORM_KINDS, OperatorForest
-from eqkin.index.array_layout import iter_array_file, view_arrays
 from eqkin.index.features import Codes, Floats, Integers, TreeFeatures, normalise_length
 from eqkin.index.manifest import REBUILD_HINT, PartEntry
 from eqkin.library.references import EquationColumns
@@ -47,6 +48,7 @@ from eqkin.library.references import EquationColumns
 MAX_ROWS = 1 << 16  # of one part, so that a row takes two bytes
 _BY_ROW = ("keys", "vectors", "scales", "norms", "paper", "display", "latex")
 _MAX_CODE = 127  # of a number of a vector
+_DTYPES = {"I64": np.int64, "F32": np.float32, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "I8": np.int8}
 _MAX_UNPARSED = np.iinfo(np.uint16).max
 
 Array = npt.NDArray[Any]
@@ -131,16 +133,14 @@ class Part:
 
     def write(self, folder: Path) -> PartEntry:
         """Write the part to a new file and return what the manifest says of it."""
-        digest = sha256()
-        pieces = list(iter_array_file({field.name: getattr(self, field.name) for field in fields(self)}, {}))
-        for piece in pieces:
-            digest.update(piece)
-        name = f"part-{digest.hexdigest()[:16]}.safetensors"
-        write_stream(folder / name, pieces)
+        content = safetensors.save({field.name: getattr(self, field.name) for field in fields(self)})
+        digest = sha256(content).hexdigest()
+        name = f"part-{digest[:16]}.safetensors"
+        write_file(folder / name, content)
         return PartEntry(
             file=name,
-            bytes=sum(map(len, pieces)),
-            sha256=digest.hexdigest(),
+            bytes=len(content),
+            sha256=digest,
             count=len(self),
             unparsed=int(np.count_nonzero(self.unparsed)),
         )
@@ -154,7 +154,7 @@ class Part:
                 data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
             if len(data) != entry.bytes or sha256(data).hexdigest() != entry.sha256:
                 raise CorruptData(f"{path}: does not match its hash; {REBUILD_HINT}")
-            part = cls(**view_arrays(data)[0])
+            part = cls(**_view_arrays(data))
             if len(part) != entry.count:
                 raise ValueError("wrong number of rows")
             return part
@@ -236,3 +236,13 @@ def _pack_operators(forest: OperatorForest) -> dict[str, Array]:
 def _shrink(values: Integers) -> Array:
     """Return the numbers, which are not negative, in as few bytes as the highest needs."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
+
+
+def _view_arrays(data: memoryview) -> dict[str, Array]:
+    """Return the arrays of a safetensors file as views of its content, which the library would copy."""
+    length = int.from_bytes(data[:8], "little")
+    arrays = {}
+    for name, entry in json.loads(bytes(data[8 : 8 + length])).items():
+        start, end = (8 + length + offset for offset in entry["data_offsets"])
+        arrays[name] = np.frombuffer(data[start:end], _DTYPES[entry["dtype"]]).reshape(entry["shape"])
+    return arrays
