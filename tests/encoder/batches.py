@@ -43,13 +43,6 @@ def padded(trees: TreeBatch, rows: int) -> TreeBatch:
     )
 
 
-def edges(trees: TreeBatch) -> torch.Tensor:
-    """Return the edges between parents and children in both directions, (2, edges)."""
-    child = torch.nonzero(trees.parent >= 0).squeeze(1)
-    parent = trees.parent[child].long()
-    return torch.stack([torch.cat([child, parent]), torch.cat([parent, child])])
-
-
 def random(rows: int, width: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """Return normally distributed numbers that depend only on the seed."""
     return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)

@@ -152,12 +152,6 @@ def test_load_and_save_name_wrong_weights(folder, tmp_path, name, array, message
     assert not (tmp_path / "other").exists()
 
 
-def test_load_rejects_a_vocabulary_that_is_too_large(tmp_path):
-    large = Vocabulary(tuple(f"m{i}" for i in range(32)), (), ())
-    with pytest.raises(CorruptData, match="the tags of the vocabulary are not at most 31 strings"):
-        Model(MODEL.architecture, large, MODEL.weights).save(tmp_path)
-
-
 @pytest.mark.parametrize("done", [1, 2])
 def test_interrupted_save_is_never_loaded(folder, tmp_path, done):
     other = random_model(seed=1, vocabulary=Vocabulary(("mi",), (), ("x",)))

@@ -8,16 +8,15 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.architecture import FEATURES, NORM_EPSILON, Architecture, compute_sinusoids
+from eqkin.encoder.architecture import NORM_EPSILON, Architecture, compute_sinusoids
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
-from eqkin.errors import CorruptData
 from eqkin.formulas import Vocabulary
 from eqkin.learning.batches import DeviceNetwork
-from eqkin.learning.torch_network import NodeNorm, SoftNorm, SumNetwork, TreeNetwork, build_network
+from eqkin.learning.torch_network import NodeNorm, SoftNorm, TreeNetwork, build_network
 from eqkin.library.parsing import parse_item
 from eqkin.sources.readers import open_source
-from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random, slow_mix
+from tests.encoder.batches import SOME_FORESTS, batch_trees, random, slow_mix
 from tests.encoder.models import SMALL, SMALL_MIX, VOCABULARY, random_model
 from tests.formulas.strategies import build, compute_position
 
@@ -141,24 +140,6 @@ def _applied(norm, x):
     return x * scale + shift
 
 
-@settings(max_examples=25)
-@given(SOME_FORESTS, st.integers(1, 40), st.sampled_from([SMALL, SMALL_MIX]))
-def test_padding_does_not_change_training(forest, padding, architecture):
-    results = []
-    for rows in (0, padding):
-        network = network_of(architecture).train()
-        trees = padded(batch_trees(forest), rows)
-        features = torch.cat([features_of(forest), 9 * random(rows, FEATURES)])
-        embeddings = network(features, trees)
-        embeddings.backward(random(*embeddings.shape))
-        gradients = [parameter.grad for parameter in network.parameters()]
-        results.append(
-            [embeddings, *gradients, *network.buffers(), network.encode_nodes(features, trees)[: len(forest.tag)]]
-        )
-    for one, other in zip(*results, strict=True):
-        assert torch.allclose(one, other, rtol=1e-6, atol=1e-6)
-
-
 def test_soft_norm_divides_by_mean_plus_deviation():
     x = torch.tensor([[3.0, 4.0], [0.0, 1.0]])  # norms 5 and 1: mean 3, deviation 2
     norm = SoftNorm()
@@ -186,28 +167,6 @@ def test_statistics_change_only_in_training(architecture):
     assert len(moved) == (6 if architecture is SMALL else 4)
 
 
-@BOTH_KINDS
-def test_network_computes_in_the_precision_of_its_features(architecture):
-    forest = build([("mrow", "", "", [LEAF] * n) for n in range(9)])
-    network = network_of(architecture).float().train()
-    features, trees = features_of(forest), batch_trees(forest)
-    nodes = network.encode_nodes(features.bfloat16(), trees)
-    assert nodes.dtype == torch.bfloat16
-    embeddings = network.pool(nodes, trees)
-    assert embeddings.dtype == torch.float32
-    expected = network(features.float(), trees)
-    assert (embeddings - expected).norm() < 0.05 * expected.norm()
-    embeddings.sum().backward()
-    assert all(parameter.grad.dtype == torch.float32 for parameter in network.parameters())
-
-
-def test_from_weights_names_weights_of_another_shape():
-    weights = random_model().weights
-    for name, wrong in [("output.weight", weights["output.weight"].T), ("first.alpha", np.ones(2, np.float32))]:
-        with pytest.raises(CorruptData, match=name):
-            SumNetwork.from_weights(SMALL, weights | {name: wrong})
-
-
 def assert_same_vectors(model, forest) -> None:
     """Assert that the numpy encoder and the torch network agree on a forest."""
     theirs = Encoder(model, DeviceNetwork(model, CPU)).embed(forest)
@@ -219,23 +178,6 @@ def assert_same_vectors(model, forest) -> None:
 @given(SOME_FORESTS, st.sampled_from(SHAPES), st.integers(0, 5))
 def test_numpy_and_torch_vectors_agree(forest, architecture, seed):
     assert_same_vectors(random_model(architecture, seed), forest)
-
-
-@pytest.mark.filterwarnings("ignore:<class:DeprecationWarning")  # of torch, to itself
-def test_mix_network_compiles_to_one_graph_for_all_sizes():
-    network, graphs = network_of(SMALL_MIX).float().train(), []
-
-    def note(graph, inputs):
-        graphs.append(graph)
-        return graph
-
-    compiled = torch.compile(network, backend=note, fullgraph=True, dynamic=True)
-    for n in (2, 5, 9):
-        forest = build([("mrow", "", "", [LEAF] * n), LEAF])
-        features, trees = features_of(forest).float(), batch_trees(forest)
-        assert torch.allclose(compiled(features, trees), network(features, trees), atol=1e-6)
-    assert len(graphs) == 1
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("architecture", [SMALL_MIX, Architecture(512, 4, dimensions=64, kind="mix")], ids=str)

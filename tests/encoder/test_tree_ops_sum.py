@@ -1,7 +1,6 @@
 """The sum over neighbours and the mean over trees, against torch-geometric, finite differences and the GPU kernels."""
 
 # ruff: noqa: E402
-import warnings
 
 import pytest
 from hypothesis import given, settings
@@ -10,50 +9,17 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.learning.tree_ops import (
-    ROOT,
     _tree_sum,
     _tree_sum_with_moments,
     average_trees,
     sum_neighbours,
     sum_neighbours_with_moments,
 )
-from tests.encoder.batches import SOME_FORESTS, batch_trees, edges, padded, random
-from tests.formulas.strategies import build, rows_of
+from tests.encoder.batches import SOME_FORESTS, batch_trees, padded, random
+from tests.formulas.strategies import build
 
 WIDTHS = st.integers(1, 9)
 PADDINGS = st.integers(0, 4)
-
-
-@pytest.fixture(scope="module")
-def geometric():
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # it uses torch.jit.script when it is imported
-        return pytest.importorskip("torch_geometric.nn", reason="comparing needs torch-geometric")
-
-
-@given(SOME_FORESTS, WIDTHS)
-def test_sum_agrees_with_torch_geometric(geometric, forest, width):
-    trees = batch_trees(forest)
-    x = random(len(forest.tag), width)
-    convolution = geometric.SimpleConv(aggr="sum", combine_root="sum")
-    assert torch.allclose(sum_neighbours(x, trees), convolution(x, edges(trees)), atol=1e-12)
-    assert torch.allclose(sum_neighbours(x, trees, rectify=True), convolution(x, edges(trees)).relu(), atol=1e-12)
-
-
-@given(SOME_FORESTS)
-def test_tree_batch_has_the_structure_of_the_forest(forest):
-    trees = batch_trees(forest)
-    start = forest.offsets.tolist()
-    for tree, rows in enumerate(rows_of(forest)):
-        for i, (_, _, _, parent, position, first, children) in enumerate(rows, start[tree]):
-            assert trees.parent[i] == (parent + start[tree] if i > start[tree] else ROOT)
-            assert trees.position[i] == position
-            assert trees.n_children[i] == children
-            assert trees.tree[i] == tree
-            if children:
-                assert trees.first_child[i] == first + start[tree]
-    assert trees.offsets.tolist() == start
-    assert int(trees.node_count) == len(forest.tag)
 
 
 @settings(max_examples=8)

@@ -14,7 +14,7 @@ from eqkin.formulas import Vocabulary
 from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
 from eqkin.learning.augmentation import Augmentation, _compose, _compute_poisson_cdf
 from eqkin.learning.batches import DeviceForest
-from tests.learning.corpora import FORESTS, fits
+from tests.learning.corpora import FORESTS
 
 CPU = torch.device("cpu")
 STEP = torch.tensor(2)
@@ -44,17 +44,6 @@ def test_transposition_count_is_poisson_distributed(mean):
     assert chances == pytest.approx(expected, abs=1e-12)
     assert at_most[-1] == pytest.approx(1.0, abs=1e-11)
     assert at_most == sorted(at_most)
-
-
-def test_transpositions_swap_uniformly_drawn_distinct_characters():
-    new = torch.cat([draw(1.0, step=torch.tensor(step)).new for step in range(10)])
-    single = new[(new != torch.arange(CHARACTER_SLOTS)).sum(1) == 2]
-    ends = torch.nonzero(single != torch.arange(CHARACTER_SLOTS))[:, 1].view(-1, 2)
-    apart = (ends[:, 1] - ends[:, 0]).minimum(CHARACTER_SLOTS - ends[:, 1] + ends[:, 0])
-    half = CHARACTER_SLOTS // 2
-    chances = np.full(half + 1, 2 / (CHARACTER_SLOTS - 1))
-    chances[[0, half]] = 0.0, 1 / (CHARACTER_SLOTS - 1)
-    assert fits(np.bincount(apart, minlength=half + 1), chances)
 
 
 def test_renaming_depends_only_on_equation_step_and_seed():

@@ -3,7 +3,6 @@
 import errno
 import math
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -158,38 +157,6 @@ def test_save_killed_at_any_moment_leaves_the_old_or_the_new_state(tmp_path: Pat
     if old != new:
         assert found == sorted(found, key=[old, new].index)  # first the old one, from some moment on the new one
         assert set(found) == {old, new}
-
-
-_ENDLESS = """
-import sys
-from pathlib import Path
-import numpy as np
-from eqkin.learning.checkpoint import load_checkpoint, save_checkpoint
-folder = Path(sys.argv[1])
-checkpoint = load_checkpoint(folder)
-step = checkpoint.facts["step"] if checkpoint else 0
-while True:
-    step += 1
-    save_checkpoint(folder, {"weight": np.full(50_000, step)}, {"step": step, "again": [step]})
-    print(step, flush=True)
-"""
-
-
-def test_repeatedly_killed_run_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
-    chance = random.Random(5)
-    step = 0
-    for _ in range(6):
-        process = _spawn(_ENDLESS, tmp_path)
-        assert process.stdout is not None
-        for _ in range(chance.randint(1, 12)):
-            said = int(process.stdout.readline())
-            assert said > step
-            load_checkpoint(tmp_path)  # readers need no lock
-        process.kill()
-        said = max(said, *map(int, process.stdout.read().split()), 0)  # what it wrote before it was killed
-        process.communicate(timeout=60)
-        step = _saved_step(tmp_path) or 0
-        assert step in (said, said + 1)
 
 
 def test_load_detects_any_flipped_byte(tmp_path: Path) -> None:

@@ -23,21 +23,6 @@ def test_recipe_paper_has_the_papers_settings():
     assert (recipe.learning_rate, recipe.warm_up, recipe.triplets) == (1e-4, 1_000, 20_000_000)
 
 
-def test_recipe_eqkin_has_a_mix_network_and_three_losses():
-    recipe = get_recipe("eqkin")
-    assert recipe.architecture == Architecture(width=256, layers=4, normalised=(), dimensions=128, kind="mix")
-    assert (recipe.name, recipe.loss, recipe.masking, recipe.renamed, recipe.transpositions) == (
-        "eqkin", "kin", 0.15, 0.1, 120.0,
-    )  # fmt: skip
-    assert (recipe.triplets, recipe.rewritten) == (40_000_000, 90_000)
-    assert (recipe.batch, recipe.learning_rate, recipe.warm_up, recipe.schedule) == (1024, 1e-3, 100, "cosine")
-    assert (recipe.weight_decay, recipe.balance, recipe.averaged) == (0.01, 0.5, 0.4)
-    weights = recipe.structure_weight, recipe.context_weight, recipe.words_weight
-    assert (recipe.temperature, *weights) == (0.05, 0.4, 1, 0.3)
-    assert (recipe.notations, recipe.notations_share, recipe.names_share) == (3, 0.62, 0.2)
-    assert recipe.validate() == recipe
-
-
 @given(
     st.builds(
         Recipe,
@@ -148,12 +133,6 @@ def test_recipe_eqkin_needs_at_least_one_loss():
     with pytest.raises(BadInput, match="needs at least one positive weight"):
         get_recipe("eqkin").override(none)
     assert Recipe().override(none).words_weight == 0  # the recipe does not use it
-
-
-def test_recipe_eqkin_accepts_any_masking_fraction():
-    for share in (0.0, 0.5):
-        changed = get_recipe("eqkin").override({"masking": str(share)})
-        assert changed.masking == share and Recipe.from_dict(changed.to_dict()) == changed
 
 
 @pytest.mark.parametrize(

@@ -267,33 +267,6 @@ def test_split_divides_by_work_and_keeps_all_papers(made: Corpus, held_out: floa
     assert len(test.papers) <= max(1.1 * held_out * len(made.papers), smallest)
 
 
-def works_of(sizes: list[int]) -> Corpus:
-    """Return a corpus whose works have these numbers of papers, with one tree each."""
-    names = [f"work{i}" for i, size in enumerate(sizes) for _ in range(size)]
-    numbers = np.arange(len(names), dtype=np.int32)
-    forest = build([("mi", "", "x", [])] * len(names)).canonicalise()
-    return Corpus(
-        forest=forest,
-        section=numbers,
-        paper=numbers,
-        papers=[f"p{n}" for n in numbers],
-        works=names,
-        citations=np.zeros((0, 2), np.int32),
-        numbers=numbers * 0,
-    )
-
-
-def test_split_holds_out_the_requested_fraction_without_giants() -> None:
-    made = works_of([3] * 60 + [100, 400])
-    held = set()
-    for seed in range(10):
-        training, test = made.split(0.1, seed)
-        assert 68 <= len(test.papers) <= 70
-        assert {"work60", "work61"} <= set(training.works)
-        held.add(test.digest)
-    assert len(held) == 10
-
-
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
 def test_split_rejects_invalid_fractions(corpus: Corpus, share: float) -> None:
     with pytest.raises(BadInput, match="between 0 and 1"):

@@ -126,13 +126,6 @@ def test_resumed_run_has_the_same_metrics_and_weights(
     assert Model.load(tmp_path / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
 
 
-def test_run_is_determined_by_recipe_and_seed(whole: Path, corpus: Corpus, tmp_path: Path) -> None:
-    run(corpus, tmp_path / "again")
-    assert Model.load(tmp_path / "again" / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
-    run(corpus, tmp_path / "other", tiny(seed="1"))
-    assert Model.load(tmp_path / "other" / MODEL_FOLDER).digest != Model.load(whole / MODEL_FOLDER).digest
-
-
 def test_resuming_without_a_checkpoint_starts_from_the_beginning(whole: Path, corpus: Corpus, tmp_path: Path) -> None:
     (tmp_path / METRICS_FILE).write_text(
         '{"step": 3, "loss": 1.0}\n{"st'

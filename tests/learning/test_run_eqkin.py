@@ -19,10 +19,10 @@ from eqkin.learning.checkpoint import load_checkpoint, read_metrics
 from eqkin.learning.config import Recipe, get_recipe
 from eqkin.learning.data import Corpus
 from eqkin.learning.objective import TrainingData, build_training_data
-from eqkin.learning.run import MODEL_FOLDER, HeldOutEvaluator
+from eqkin.learning.run import MODEL_FOLDER
 from eqkin.learning.torch_network import build_network
 from eqkin.learning.trainer import RecipeTrainer
-from tests.learning.test_run import FEW_SCORES, TINY, curve, run
+from tests.learning.test_run import TINY, curve, run
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("fast_neighbours")
@@ -38,22 +38,6 @@ def whole(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory, fast_neighbo
     folder = tmp_path_factory.mktemp("runs") / "whole"
     assert run(corpus, folder, tiny()).finished
     return folder
-
-
-@pytest.mark.parametrize(("part", "share"), [("structure", 0.9), ("context", 0.95), ("words", 0.95)])
-def test_tiny_network_learns_from_each_loss(part: str, share: float, atlas_corpus: Corpus, tmp_path: Path) -> None:
-    alone = {f"{name}_weight": str(float(name == part)) for name in ("structure", "context", "words")}
-    recipe = tiny(width="24", batch="32", triplets="3200", warm_up="6", renamed="0", **alone)
-    learn, held_out = atlas_corpus.split(recipe.held_out, recipe.split_seed)
-    measured = HeldOutEvaluator(held_out, Vocabulary.learn([learn.forest]), recipe, CPU)
-    torch.manual_seed(0)
-    before = measured.score(build_network(recipe.architecture), 4_000).score
-    run(atlas_corpus, tmp_path, recipe, logging=FEW_SCORES)
-    losses = [record[part] for record in read_metrics(tmp_path) if "loss" in record]
-    assert sum(losses[-3:]) < share * sum(losses[:3])
-    model = Model.load(tmp_path / MODEL_FOLDER)
-    after = measured.score(build_network(model.architecture, model.weights), 4_000).score
-    assert after > before
 
 
 @pytest.mark.parametrize("stop_at", [1, 7, 11])

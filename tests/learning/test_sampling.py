@@ -144,15 +144,6 @@ def test_partners_share_the_drawn_context_and_differ_from_the_anchor(corpus, see
             assert frozenset((int(corpus.paper[anchor]), int(corpus.paper[partner]))) in cites
 
 
-def test_steps_are_drawn_independently_of_each_other():
-    drawing = sampler(CORPORA["ordinary"], seed=3)
-    together, alone = drawing.draw(make_step_column(0, 10, CPU), 16), drawing.draw(make_step_column(5, 5, CPU), 16)
-    for name in ("anchor", "partner", "negative", "kind"):
-        assert torch.equal(getattr(together, name)[5:], getattr(alone, name))
-    assert torch.equal(together.concatenate()[5:], alone.concatenate())
-    assert len({tuple(row) for row in together.concatenate().tolist()}) == 10
-
-
 @pytest.mark.parametrize(
     ("corpus", "kinds", "message"),
     [

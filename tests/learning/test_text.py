@@ -91,8 +91,3 @@ def test_context_of_missing_text_is_empty() -> None:
 )
 def test_stem_cuts_endings_if_enough_remains(word: str, stemmed: str) -> None:
     assert stem(word) == stemmed
-
-
-def test_context_of_unbalanced_text_is_empty() -> None:
-    pieces = ["\\(" * 500_000, "$" * 500_001]
-    assert extract_context_words(pieces, 0) == []

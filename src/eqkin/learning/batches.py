@@ -55,12 +55,14 @@ class DeviceForest:
         self.device = device
         self.offsets = torch.from_numpy(np.array(forest.offsets)).to(device)
         self.n_children = self._to_narrow(forest.n_children)
-        self.to_parent = self._to_narrow(index - forest.compute_parent())  # 0 for a root
+        # A root is its own parent.
+        self.to_parent = self._to_narrow(index - forest.compute_parent())
         self.to_child = self._to_narrow(forest.compute_first_child() - index)
         self.label = self._to_narrow(label)
-        self.table = torch.from_numpy(table).to(device)  # (labels, 256) feature counts
-        self.targets = torch.from_numpy(targets).to(device)  # (labels, 3) classes of the masking task
-        self.identifier = torch.from_numpy(identifier).to(device)  # (labels,) whether renaming applies
+        # Of each label: counts of its 256 features, its three classes in the masking task, whether it can be renamed.
+        self.table = torch.from_numpy(table).to(device)
+        self.targets = torch.from_numpy(targets).to(device)
+        self.identifier = torch.from_numpy(identifier).to(device)
 
     def _to_narrow(self, values: Array) -> Tensor:
         """Store integers in 16 bits if they fit, otherwise in 32."""
