@@ -27,9 +27,11 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 Codes: TypeAlias = npt.NDArray[np.uint32]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
-TERM_SCHEME = 8  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
-_LENGTH_PIVOT = np.float32(0.35)  # how much a formula's size counts against it
-_LENGTH_OFFSET = np.float32(5)  # nodes that every formula has in addition
+# Raise this when operator trees, the terms of a tree, their codes, or the indexed families change.
+TERM_SCHEME = 8
+# How much the size of a formula counts against it, and a number of nodes that is added to every size.
+_LENGTH_PIVOT = np.float32(0.35)
+_LENGTH_OFFSET = np.float32(5)
 
 
 class Embedder(Protocol):
@@ -99,7 +101,8 @@ class FeatureExtractor:
         return _load_extractor, (self._encoder.model,)
 
 
-_loaded: FeatureExtractor | None = None  # of this process, if it is a worker
+# The extractor of this process, if it is a worker.
+_loaded: FeatureExtractor | None = None
 
 
 def _load_extractor(model: Model) -> FeatureExtractor:

@@ -18,10 +18,11 @@ from eqkin.library.files import LibraryFiles
 from eqkin.library.references import EquationColumns
 from eqkin.limits import check_cancelled
 
-MIN_TERMS_READ = 3  # per query, however long their lists are
-_POSTINGS_PART = 32  # one posting is read per so many equations,
-_MIN_POSTINGS_READ = 14_000  # but at least so many,
-_MAX_POSTINGS_READ = 100_000  # and at most so many
+# A query reads one posting for every 32 equations, within limits, but always all postings of its three rarest terms.
+_EQUATIONS_PER_POSTING = 32
+_MIN_POSTINGS_READ = 14_000
+_MAX_POSTINGS_READ = 100_000
+MIN_TERMS_READ = 3
 
 Mask = npt.NDArray[np.bool_]
 
@@ -40,29 +41,33 @@ class Index:
     _parts: dict[PartEntry, Part]
 
     def __init__(self, library: LibraryFiles, manifest: IndexManifest, known: Index | None = None) -> None:
-        self.generation: int = library.read_generation()  # of the library when its equations were listed
-        self.dimensions: int = manifest.dimensions  # numbers per vector
+        # Read before the equations are listed: what was added meanwhile is seen as a change.
+        self.generation: int = library.read_generation()
+        self.dimensions: int = manifest.dimensions
         opened: dict[PartEntry, Part] = known._parts if known is not None else {}
         folder = library.folder / INDEX_FOLDER
         self._parts = {
             entry: opened[entry] if entry in opened else Part.open(folder, entry) for entry in manifest.parts
         }
         parts = self._parts.values()
-        # One row for each equation of each part; these are all of them, and where the rows of each part begin.
+        # The equations of all parts are numbered as rows, one part after the other.
         self._row_keys: Integers = np.concatenate([np.zeros(0, np.int64), *(part.keys for part in parts)])
         self._starts: Integers = np.cumsum([0, *map(len, parts)])
         self._sorted_keys = self._row_keys
-        self._order: Integers | None = None  # the row of each sorted key, unless that is their order
+        # The row of each sorted key. None if rows are sorted, as they are unless a damaged part was written again.
+        self._order: Integers | None = None
         if (self._row_keys[1:] <= self._row_keys[:-1]).any():
             self._order = np.argsort(self._row_keys, kind="stable")
             self._sorted_keys = self._row_keys[self._order]
         live = library.list_tree_keys()
-        self._alive: Mask | None = None  # rows that may be found; None: all
-        self.keys: Integers = live  # of equations that can be found, ascending
+        # The rows that may be found, None for all, and the keys of these equations, ascending.
+        self._alive: Mask | None = None
+        self.keys: Integers = live
         if not np.array_equal(self._sorted_keys, live):
             self._alive = find_members(self._row_keys, live)
             self.keys = np.sort(self._row_keys[self._alive])
-        self.missing: int = len(live) - len(self.keys)  # equations that are not indexed yet
+        # How many equations of the library are not indexed yet.
+        self.missing: int = len(live) - len(self.keys)
 
     @classmethod
     def open(cls, library: LibraryFiles, model_digest: str, known: Index | None = None) -> Index:
@@ -289,7 +294,7 @@ class Index:
 
 def limit_postings(equations: int) -> int:
     """Return how many postings a search reads; the rarest `MIN_TERMS_READ` terms always count."""
-    return min(max(equations // _POSTINGS_PART, _MIN_POSTINGS_READ), _MAX_POSTINGS_READ)
+    return min(max(equations // _EQUATIONS_PER_POSTING, _MIN_POSTINGS_READ), _MAX_POSTINGS_READ)
 
 
 def find_members(keys: Integers, known: Integers) -> Mask:

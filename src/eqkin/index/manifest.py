@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 INDEX_FORMAT = "eqkin-index"
 INDEX_VERSION = 1
 INDEX_MANIFEST_NAME = "index.json"
-_MAX_ATTEMPTS = 10  # to read an index while an update replaces files
+# How often an index is read again while updates replace its files.
+_MAX_ATTEMPTS = 10
 
 T = TypeVar("T")
 REBUILD_HINT = "run `eqkin index --rebuild`"
@@ -38,17 +39,21 @@ _OWN_FILES = re.compile(
     r"part-[0-9a-f]{16}\.safetensors|index\.json|model-[0-9a-f]{16}/(model\.json|weights\.safetensors|vocabulary\.json)"
     r"|words-[0-9a-f]{16}/([0-9a-f]{32}\.([a-z]+|[0-9]+\.del)|meta\.json|\.managed\.json|\.tantivy-[a-z]+\.lock|\.tmp\w+)"
 )
-_TEMPORARY_NAME = re.compile(r"(.*/)?\.([^/]+)\.[0-9]+\.tmp")  # see `storage.files.write_atomically`
+# See `eqkin.files.write_atomically`.
+_TEMPORARY_NAME = re.compile(r"(.*/)?\.([^/]+)\.[0-9]+\.tmp")
 
 
 @dataclass(frozen=True)
 class IndexSettings:
     """Sizes at which an index changes its way of working."""
 
-    step_trees: int = 4_096  # indexed between two looks at the clock
-    max_part_trees: int = 65_536  # in one file, at most `parts.MAX_ROWS`
-    max_seconds: float = 60.0  # of work that a killed update may lose
-    max_small_parts: int = 8  # less than half full
+    # Trees that are indexed between two looks at the clock, and those in one file, at most `parts.MAX_ROWS`.
+    step_trees: int = 4_096
+    max_part_trees: int = 65_536
+    # Work that a killed update may lose.
+    max_seconds: float = 60.0
+    # Parts that are less than half full. More of them are merged.
+    max_small_parts: int = 8
 
 
 SETTINGS = IndexSettings()
@@ -74,8 +79,9 @@ class PartEntry(FileEntry):
     """A file of `index.parts`."""
 
     file: str
-    count: int  # equations
-    unparsed: int  # equations that could not be parsed completely
+    # Equations, and those of them that could not be parsed completely.
+    count: int
+    unparsed: int
 
 
 @dataclass(frozen=True)
@@ -95,13 +101,16 @@ class TextEntry:
 class IndexManifest:
     """Everything about an index except its content."""
 
-    model: str  # digest of the model
+    # Digest of the model, and its folder unless it is the bundled one.
+    model: str
+    network: str = ""
     dimensions: int
-    generation: int  # of the library when the last update began
-    network: str = ""  # folder of the model, if it is not the bundled one
+    # That of the library when the last update began.
+    generation: int
     parts: tuple[PartEntry, ...] = ()
     words: TextEntry | None = None
-    terms: int = TERM_SCHEME  # what terms are indexed
+    # What terms are indexed.
+    terms: int = TERM_SCHEME
     format: str = field(default=INDEX_FORMAT, init=False)
     version: int = field(default=INDEX_VERSION, init=False)
 
@@ -184,7 +193,8 @@ def load_encoder(library: Path) -> Encoder:
     from eqkin.encoder.encoder import Encoder
 
     manifest = None
-    with suppress(CorruptData):  # then the whole index is replaced
+    # Whoever finds a damaged manifest replaces the whole index.
+    with suppress(CorruptData):
         manifest = IndexManifest.load(library / INDEX_FOLDER)
     if manifest is None or not manifest.network:
         return Encoder.load()
@@ -213,12 +223,14 @@ def delete_unused(folder: Path, manifest: IndexManifest) -> None:
     """Delete what eqkin left over in an index's folder; files of others stay."""
     leftover, _ = find_unknown_files(folder, manifest)
     for name in leftover:
-        with suppress(PermissionError):  # on Windows: another process has it mapped
+        # On Windows, a file cannot be deleted while another process has it mapped.
+        with suppress(PermissionError):
             (folder / name).unlink(missing_ok=True)
     for path in folder.iterdir():
         is_used = path.name == manifest.network or (manifest.words and path.name == manifest.words.folder)
         if not is_used and _OWN_FOLDERS.fullmatch(path.name):
-            with suppress(OSError):  # it has files of others, or is none
+            # A folder with files of others stays.
+            with suppress(OSError):
                 path.rmdir()
 
 

@@ -45,9 +45,11 @@ from eqkin.index.features import Codes, Floats, Integers, TreeFeatures, normalis
 from eqkin.index.manifest import REBUILD_HINT, PartEntry
 from eqkin.library.references import EquationColumns
 
-MAX_ROWS = 1 << 16  # of one part, so that a row takes two bytes
+# The number of a row takes two bytes.
+MAX_ROWS = 1 << 16
 _BY_ROW = ("keys", "vectors", "scales", "norms", "paper", "display", "latex")
-_MAX_CODE = 127  # of a number of a vector
+# The largest number of a vector becomes this.
+_MAX_CODE = 127
 _DTYPES = {"I64": np.int64, "F32": np.float32, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "I8": np.int8}
 _MAX_UNPARSED = np.iinfo(np.uint16).max
 

@@ -46,15 +46,21 @@ from eqkin.latex.prose import to_plain_text
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import PaperText, find_sections, list_contents, read_paper_text
 
-MAX_NAMED = 100  # equations with one name that a search looks at
+# Equations with one name that a search looks at.
+MAX_NAMED = 100
+# How often words are repeated, so that they count more than those of the prose.
 _HEADING_REPEATS = 4
 _TITLE_REPEATS = 3
 _ABSTRACT_REPEATS = 2
 _TOKENIZER = "eqkin"
-_WRITER_BYTES = 50_000_000  # of memory that tantivy takes to write
-_MAX_DEAD_FRACTION = 0.5  # of all documents, above which everything is written again
-_SATURATION = 2.2  # the most that a word adds to BM25 in tantivy, in units of its idf
-_SEPARATOR = "\x1f"  # between the parts of an ending
+# Memory that tantivy takes to write.
+_WRITER_BYTES = 50_000_000
+# With more deleted documents than this, everything is written again.
+_MAX_DEAD_FRACTION = 0.5
+# A word adds at most so many times its idf to BM25, with tantivy's k1 of 1.2.
+_SATURATION = 2.2
+# Stands between the parts of an ending.
+_SEPARATOR = "\x1f"
 _MAX_WORDS = 32
 _MAX_WORD_CHARS = 64
 _QUERY_PART = re.compile(r'"([^"]*)"|([^\W_]+)')

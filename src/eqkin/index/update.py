@@ -40,11 +40,14 @@ Progress = Callable[[str, int, int], None]
 class UpdateReport:
     """Counts of what an update did, and of what the index has now."""
 
-    indexed: int = 0  # equations that were new
-    seconds: float = 0.0  # of indexing them
-    equations: int = 0  # of the library, that can be searched now
-    papers: int = 0  # whose text was added
-    forgotten: int = 0  # papers whose text was removed
+    # New equations, and the seconds that it took to index them.
+    indexed: int = 0
+    seconds: float = 0.0
+    # Equations of the library that can be searched now.
+    equations: int = 0
+    # Papers whose text was added or removed.
+    papers: int = 0
+    forgotten: int = 0
 
 
 def update_index(
@@ -100,7 +103,8 @@ def ensure_current(library: LibraryFiles, encoder: Embedder, is_complete: Callab
         StorageFailed: nothing can be written.
     """
     manifest = None
-    with suppress(CorruptData):  # then it is replaced
+    # A damaged manifest is replaced.
+    with suppress(CorruptData):
         manifest = IndexManifest.load(library.folder / INDEX_FOLDER)
     current = (
         manifest is not None
@@ -113,7 +117,8 @@ def ensure_current(library: LibraryFiles, encoder: Embedder, is_complete: Callab
         except CorruptData:
             current = False
     if not current:
-        with suppress(LibraryBusy):  # then another process is updating it
+        # If it is busy, another process is updating it.
+        with suppress(LibraryBusy):
             update_index(library, encoder)
     return not current
 
@@ -137,7 +142,8 @@ class _IndexUpdate:
         self.settings = settings
         self.folder = library.folder / INDEX_FOLDER
         self.parts: dict[PartEntry, Part] = {}
-        self.stored: IndexManifest | None = None  # as it is on disk
+        # The manifest as it is on disk.
+        self.stored: IndexManifest | None = None
         self.report = UpdateReport()
 
     def run(self, rebuild: bool) -> UpdateReport:
@@ -178,7 +184,8 @@ class _IndexUpdate:
         if rebuild or not is_usable:
             return fresh
         for entry in self.stored.parts:
-            with suppress(CorruptData):  # its equations are indexed again
+            # The equations of a damaged part are indexed again.
+            with suppress(CorruptData):
                 self.parts[entry] = Part.open(self.folder, entry)
         return replace(fresh, parts=tuple(self.parts))
 
