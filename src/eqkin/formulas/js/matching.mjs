@@ -9,7 +9,7 @@
 // The search tries choices in a fixed order and gives up after a number of steps: it is deterministic and never slow.
 
 import { iterTrees } from "./columns.mjs";
-import { LABEL_TRAITS, MAX_KNOWN, NO_CHILDREN, UNORDERED, multiplyWords, words } from "./symbols.mjs";
+import { LABEL_TRAITS, MAX_KNOWN, NO_CHILDREN, UNORDERED, words } from "./symbols.mjs";
 
 const MAX_STEPS = 3000; // of one search
 const MAX_ALIGNED_NODES = 400; // of a tree; larger ones are only aligned where they are equal
@@ -45,7 +45,7 @@ class PartNumbers {
   // The slot of a pair, or the free one where it belongs.
   findSlot(first, second) {
     const last = this.numbers.length - 1;
-    let slot = multiplyWords(first, 0x9e37, 0x79b1) + multiplyWords(second, 0x85eb, 0xca6b);
+    let slot = Math.imul(first, 0x9e3779b1) + Math.imul(second, 0x85ebca6b);
     for (slot = (slot ^ (slot >>> 15)) & last; this.numbers[slot]; slot = (slot + 1) & last) if (this.first[slot] === first && this.second[slot] === second) break;
     return slot;
   }

@@ -15,7 +15,7 @@ import {
   LONGEST_TYPED_NAME, NO_CHILDREN, OperatorNode, PAIR, PLAIN_PRODUCTS, PRIMES, PRODUCT, RELATION, ROW_TAG, ROW_TAGS,
   SCRIPTED_NAME, SCRIPT_TAG, SIGNS_AS_POWERS, SIGN_NAMES, STARS, SUM, SYMBOL_TAG, TENSOR_INDICES, TERNARY_TAGS,
   TRAILING, TRANSPOSES_AS_POWERS, TYPED_BEGINNINGS, TYPED_NAMES, TYPED_SIGNS, USUALLY_DIFFERENTIATED,
-  USUAL_FUNCTIONS, append, bigItem, branch, combine, empty, findMeaning, findOperatorKind, findSubscriptedKind,
+  USUAL_FUNCTIONS, bigItem, branch, combine, empty, findMeaning, findOperatorKind, findSubscriptedKind,
   group, isLetter, isNumber, isOpenProduct, isOperand, isSign, isWild, lastOf, leaf, listOf, operandItem, repeat,
   roleOf, rolesOf, signItem, splitAt,
 } from "./symbols.mjs";
@@ -203,13 +203,13 @@ export class OperatorParser {
     const type = this.type[i], meaning = this.meaning[i], tag = this.tag[i];
     if (type & ROW_TAG) this.addRow(i, items);
     else if (tag === "mspace") {
-      if (this.attributes[i].isWide) append(items, signItem("gap", i));
+      if (this.attributes[i].isWide) items.push(signItem("gap", i));
     } else if (type & LEAF && meaning.isBlank) return;
     else if (type & LEAF && type & LETTER_TAG && meaning.isLetter) this.addIdentifier(i, items);
     else if (type & LEAF && type & SYMBOL_TAG) this.addSymbol(i, items);
     else if (type & SCRIPT_TAG && this.count[i] > 1) this.addScripted(i, items);
     else if (tag === "mtext" || tag === "ms") this.addText(i, items);
-    else append(items, operandItem(this.parseNode(i), i));
+    else items.push(operandItem(this.parseNode(i), i));
   }
 
   addRow(i, items) {
@@ -222,15 +222,15 @@ export class OperatorParser {
     const open = this.signOf(nodes[0]), inner = nodes.slice(1, closed ? -1 : undefined);
     const item = operandItem(this.parseFenced(open, closed ? this.signOf(last) : "", inner, i), i);
     item.bracket = open;
-    append(items, item);
+    items.push(item);
   }
 
   addText(i, items) {
     const text = this.textOf(i), word = text.replace(/[,.;:]$/, "");
-    if (CONDITION.test(word)) append(items, signItem("gap", i));
-    else if (!word) append(items, signItem(",", i));
-    else if (/\s/.test(word)) append(items, operandItem(leaf("text", word.toLowerCase(), i), i));
-    else append(items, this.nameItem(word, i));
+    if (CONDITION.test(word)) items.push(signItem("gap", i));
+    else if (!word) items.push(signItem(",", i));
+    else if (/\s/.test(word)) items.push(operandItem(leaf("text", word.toLowerCase(), i), i));
+    else items.push(this.nameItem(word, i));
   }
 
   nameItem(name, i) {
@@ -245,10 +245,10 @@ export class OperatorParser {
     if (sign === "\u2061") {
       if (isOperand(before)) before.applies = true;
     } else if (before !== undefined && before.kind === "sign" && TYPED_SIGNS.has(before.sign + sign)) items[items.length - 1] = signItem(TYPED_SIGNS.get(before.sign + sign), before.at);
-    else if (meaning.isBig) append(items, bigItem(sign, i));
-    else if (meaning.isDots) append(items, operandItem(leaf("dots", "", i), i));
-    else if (meaning.isName) append(items, this.nameItem(sign.trim(), i));
-    else if (this.tag[i] === "mo" || meaning.isSign) append(items, new Item("sign", sign, meaning.role, null, i));
+    else if (meaning.isBig) items.push(bigItem(sign, i));
+    else if (meaning.isDots) items.push(operandItem(leaf("dots", "", i), i));
+    else if (meaning.isName) items.push(this.nameItem(sign.trim(), i));
+    else if (this.tag[i] === "mo" || meaning.isSign) items.push(new Item("sign", sign, meaning.role, null, i));
     else this.addIdentifier(i, items);
   }
 
@@ -270,14 +270,14 @@ export class OperatorParser {
     }
     else if (variant === "double-struck" && "EPV".includes(node.text[0])) item.applies = true;
     else if (variant === undefined && this.meaning[i].isLetter) item.upright = -1;
-    append(items, item);
+    items.push(item);
   }
 
   // Scripts without a base belong to what is before them: \Gamma^a{}_{bc}
   addScripted(i, items) {
     const base = this.coreOf(this.first[i]), isBlank = !this.count[base] && ((this.type[base] & ROW_TAG) !== 0 || this.meaning[base].isBlank), before = lastOf(items);
     if (isBlank && isOperand(before)) before.node = this.addScripts(before.node, this.childrenOf(i).slice(1), this.tag[i], i);
-    else append(items, this.readScripted(i));
+    else items.push(this.readScripted(i));
   }
 
   // A scripted node: a big operator with its range, a decorated sign, a closing bracket with scripts, or an operand.
@@ -311,8 +311,8 @@ export class OperatorParser {
     const stack = [{ open: null, items: [] }];
     const spill = () => { // a bracket without its partner disappears; a bar stays as a sign
       const { open, items: inner } = stack.pop(), target = stack[stack.length - 1].items;
-      if (open.sign === "|" || open.sign === "‖") append(target, open);
-      for (const item of inner) append(target, item);
+      if (open.sign === "|" || open.sign === "‖") target.push(open);
+      for (const item of inner) target.push(item);
     };
     const close = (item) => {
       const { open, items: inner } = stack.pop();
@@ -320,12 +320,12 @@ export class OperatorParser {
       const group = operandItem(node, open.at);
       group.bracket = open.sign;
       if (item.scripts) group.after = item;
-      append(stack[stack.length - 1].items, group);
+      stack[stack.length - 1].items.push(group);
     };
     for (let at = 0; at < items.length; at++) {
       const item = items[at], { open, items: here } = stack[stack.length - 1];
-      if (item.kind !== "sign") append(here, item);
-      else if (!(item.role & BRACKET)) append(here, item);
+      if (item.kind !== "sign") here.push(item);
+      else if (!(item.role & BRACKET)) here.push(item);
       else if (CLOSING.has(item.sign)) stack.push({ open: item, items: [] });
       else if (CLOSERS.has(item.sign)) {
         let depth = stack.length - 1;
@@ -337,7 +337,7 @@ export class OperatorParser {
         const after = isOperand(lastOf(here));
         if (after && open !== null && open.sign === item.sign) close(item);
         else if (!after || this.hasPartner(items, at) || (item.sign === "|" && this.opensKet(items, at, stack))) stack.push({ open: item, items: [] });
-        else append(here, item);
+        else here.push(item);
       }
     }
     while (stack.length > 1) spill();
@@ -437,9 +437,9 @@ export class OperatorParser {
     const signs = [], sides = [], known = [];
     for (let k = 0, start = 0; k <= items.length; k++) {
       if (k < items.length && !(items[k].role & RELATION)) continue;
-      if (k < items.length) append(signs, items[k]);
-      append(sides, k > start ? this.parseSum(items.slice(start, k), at) : null);
-      if (k > start) append(known, sides[sides.length - 1]);
+      if (k < items.length) signs.push(items[k]);
+      sides.push(k > start ? this.parseSum(items.slice(start, k), at) : null);
+      if (k > start) known.push(sides[sides.length - 1]);
       start = k + 1;
     }
     const { sign, at: place } = signs[0];
@@ -517,12 +517,12 @@ export class OperatorParser {
   }
 
   addTerm(sum, sign, signAt, node, at) {
-    if (sign === "" || sign === "+") append(sum, node);
-    else if (sign === "-") append(sum, branch("neg", [node], signAt));
-    else if (!sum.length) append(sum, branch(sign, [node], at));
+    if (sign === "" || sign === "+") sum.push(node);
+    else if (sign === "-") sum.push(branch("neg", [node], signAt));
+    else if (!sum.length) sum.push(branch(sign, [node], at));
     else {
       const left = combine("+", sum.splice(0), at);
-      append(sum, branch(sign, left.label === sign && sign !== "\\" ? [...left.children, node] : [left, node], at));
+      sum.push(branch(sign, left.label === sign && sign !== "\\" ? [...left.children, node] : [left, node], at));
     }
   }
 
@@ -546,7 +546,7 @@ export class OperatorParser {
           continue;
         }
         if (item.sign === "!" && factors.length) {
-          append(factors, branch("factorial", [factors.pop()], item.at));
+          factors.push(branch("factorial", [factors.pop()], item.at));
           continue;
         }
         if (item.role & SUM) {
@@ -557,10 +557,10 @@ export class OperatorParser {
       }
       if (sign && factors.length) {
         const left = factors.pop();
-        if (sign === "/" || sign === "÷") append(factors, this.divideBy(factors, left, node));
+        if (sign === "/" || sign === "÷") factors.push(this.divideBy(factors, left, node));
         else if (PLAIN_PRODUCTS.has(sign)) factors.push(left, node);
-        else append(factors, branch(sign, left.label === sign ? [...left.children, node] : [left, node], node.at));
-      } else append(factors, node);
+        else factors.push(branch(sign, left.label === sign ? [...left.children, node] : [left, node], node.at));
+      } else factors.push(node);
       sign = "";
     }
     if (!factors.length) return sign ? leaf("o", sign, at) : empty(at);
@@ -574,7 +574,7 @@ export class OperatorParser {
   readDenominator(items, first, end, at) {
     const factors = [first];
     while (isOperand(items[end]) && !items[end].bracket && !items[end].applies && items[end].node.is(FACTOR) && !items[end].node.variables) {
-      append(factors, this.parseApplication(items, end));
+      factors.push(this.parseApplication(items, end));
       end = this.after;
     }
     this.after = end;

@@ -46,25 +46,21 @@ export const MAX_DEPTH = 200; // of an operator tree
 const MAX_ORDER = 4; // of a derivative that is written out
 
 export const NO_CHILDREN = [];
-// `push` is a call in compiled code of the embedded engine, and place -1 of an array is slow.
-export const append = (list, value) => { list[list.length] = value; };
+// Place -1 of an array, without a slow look-up of a property.
 export const lastOf = (list) => (list.length ? list[list.length - 1] : undefined);
 export const MAX_KNOWN = 100_000; // texts and kinds that are remembered from batch to batch
 
-// a * (high * 2^16 + low) modulo 2^32. `Math.imul` is a call in compiled code of the embedded engine.
-export const multiplyWords = (a, high, low) => ((a & 0xffff) * low + ((((a >>> 16) * low + (a & 0xffff) * high) & 0xffff) << 16)) | 0;
-
 // The output function of MurmurHash3: every bit of the input changes half of the bits of the output.
 export function mix(x) {
-  x = multiplyWords(x ^ (x >>> 16), 0x85eb, 0xca6b);
-  x = multiplyWords(x ^ (x >>> 13), 0xc2b2, 0xae35);
+  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
+  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
   return x ^ (x >>> 16);
 }
-export const mixPair = (a, b) => mix((multiplyWords(a, 0x9e37, 0x79b1) + b) | 0);
+export const mixPair = (a, b) => mix((Math.imul(a, 0x9e3779b1) + b) | 0);
 
 function hashText(text) { // FNV-1a over UTF-16
   let hash = 0x811c9dc5;
-  for (let i = 0; i < text.length; i++) hash = multiplyWords(hash ^ text.charCodeAt(i), 0x0100, 0x0193);
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
   return mix(hash);
 }
 
@@ -172,12 +168,8 @@ export class OperatorNode {
     this.name = null; // of a variable with a subscript: base, subscript, and its letters if it may be a derivative
     this.size = 0; // nodes in it; 0: this and the following are not known yet
     this.traits = 0; // of all of its nodes
-    this.high = 0; // halves of the hash of its tree: a whole one would be a boxed number
-    this.low = 0;
+    this.hash = 0; // of its tree
     this.sum = null; // its monomials, once they are known
-  }
-  get hash() {
-    return (this.high << 16) | this.low;
   }
   is(traits) {
     return (this.kind.traits & traits) !== 0;
@@ -225,8 +217,7 @@ export function hashTree(node) {
   }
   node.size = size;
   node.traits = traits;
-  node.high = hash >> 16;
-  node.low = hash & 0xffff;
+  node.hash = hash;
   return hash;
 }
 
@@ -267,10 +258,10 @@ export function splitAt(items, role) {
   let start = 0;
   for (let k = 0; k < items.length; k++) {
     if (!(items[k].role & role)) continue;
-    append(parts, items.slice(start, k));
+    parts.push(items.slice(start, k));
     start = k + 1;
   }
-  append(parts, items.slice(start));
+  parts.push(items.slice(start));
   return parts;
 }
 

@@ -7,7 +7,7 @@
 
 import { isExponential, mapChildren, number } from "./canonical.mjs";
 import {
-  BIG_LABEL, BIG_SUM, EQUALITY, MATRIX, NO_CHILDREN, OMISSIBLE, OperatorNode, SOLVABLE, append, branch, combine,
+  BIG_LABEL, BIG_SUM, EQUALITY, MATRIX, NO_CHILDREN, OMISSIBLE, OperatorNode, SOLVABLE, branch, combine,
   findKind, hashTree, leaf, mixPair,
 } from "./symbols.mjs";
 
@@ -48,15 +48,15 @@ function makeConstant(numerator, denominator, factors = NO_FACTORS) {
 function multiplyFactors(factors, others) {
   for (let k = 0; k < others.length; k++) {
     const other = others[k], at = findFactor(factors, other.node);
-    if (at < 0) { append(factors, other); continue; }
+    if (at < 0) { factors.push(other); continue; }
     const power = factors[at].power + other.power;
     if (power) factors[at] = new Factor(other.node, power); else factors.splice(at, 1);
   }
   return factors;
 }
 
-function findFactor(factors, { low, high }) {
-  for (let k = 0; k < factors.length; k++) if (factors[k].node.low === low && factors[k].node.high === high) return k;
+function findFactor(factors, { hash }) {
+  for (let k = 0; k < factors.length; k++) if (factors[k].node.hash === hash) return k;
   return -1;
 }
 
@@ -73,7 +73,7 @@ function multiplyMonomials(terms) {
 
 function multiplySums(a, b) {
   const out = [];
-  for (let i = 0; i < a.length; i++) for (let j = 0; j < b.length; j++) append(out, multiplyMonomials([a[i], b[j]]));
+  for (let i = 0; i < a.length; i++) for (let j = 0; j < b.length; j++) out.push(multiplyMonomials([a[i], b[j]]));
   return out;
 }
 
@@ -84,7 +84,7 @@ function addUp(monomials) {
   for (let k = 0; k < monomials.length; k++) {
     const key = hashMonomial(monomials[k]);
     isReduced &&= !keys.includes(key);
-    append(keys, key);
+    keys.push(key);
   }
   if (isReduced) return monomials;
   const out = new Map();
@@ -105,7 +105,7 @@ function hashMonomial({ factors }) {
 
 function negateAll(monomials) {
   const out = [];
-  for (let k = 0; k < monomials.length; k++) append(out, new Monomial(-monomials[k].numerator, monomials[k].denominator, monomials[k].factors));
+  for (let k = 0; k < monomials.length; k++) out.push(new Monomial(-monomials[k].numerator, monomials[k].denominator, monomials[k].factors));
   return out;
 }
 
@@ -142,12 +142,12 @@ function expandNode(node) {
     out = [];
     for (let k = 0; k < children.length; k++) {
       const sum = expand(children[k]);
-      for (let j = 0; j < sum.length; j++) append(out, sum[j]);
+      for (let j = 0; j < sum.length; j++) out.push(sum[j]);
     }
     out = addUp(out);
   } else if (label === "*") {
     const terms = [];
-    for (let k = 0; k < children.length; k++) if (expand(children[k]).length === 1) append(terms, children[k].sum[0]);
+    for (let k = 0; k < children.length; k++) if (expand(children[k]).length === 1) terms.push(children[k].sum[0]);
     if (terms.length === children.length) return [multiplyMonomials(terms)];
     out = children[0].sum;
     for (let k = 1; k < children.length && out.length <= MAX_TERMS; k++) out = multiplySums(out, children[k].sum);
@@ -263,16 +263,16 @@ function findPowerKind(power) {
 
 function buildSum(terms, at) {
   const nodes = [];
-  for (let k = 0; k < terms.length; k++) append(nodes, buildProduct(terms[k], at));
+  for (let k = 0; k < terms.length; k++) nodes.push(buildProduct(terms[k], at));
   return nodes.length ? combine("+", nodes, at) : number("0", at);
 }
 
 function buildProduct({ numerator, denominator, factors }, at) {
   const nodes = [], size = Math.abs(numerator);
-  if (size !== 1 || denominator !== 1 || !factors.length) append(nodes, new OperatorNode(findFractionKind(size, denominator), NO_CHILDREN, at));
+  if (size !== 1 || denominator !== 1 || !factors.length) nodes.push(new OperatorNode(findFractionKind(size, denominator), NO_CHILDREN, at));
   for (let k = 0; k < factors.length; k++) {
     const { node, power } = factors[k];
-    append(nodes, power === 1 ? node : branch("pow", [node, new OperatorNode(findPowerKind(power), NO_CHILDREN, at)], at));
+    nodes.push(power === 1 ? node : branch("pow", [node, new OperatorNode(findPowerKind(power), NO_CHILDREN, at)], at));
   }
   const product = combine("*", nodes, at);
   return numerator < 0 ? branch("neg", [product], at) : product;
@@ -289,8 +289,8 @@ function clearDenominators(terms) {
     for (let j = 0; j < factors.length; j++) {
       const { node, power } = factors[j], at = findFactor(lowest, node);
       if (at < 0) {
-        append(lowest, new Factor(node, power));
-        append(times, 1);
+        lowest.push(new Factor(node, power));
+        times.push(1);
       } else {
         if (power < lowest[at].power) lowest[at].power = power;
         times[at]++;
@@ -300,7 +300,7 @@ function clearDenominators(terms) {
   const inverse = [];
   for (let k = 0; k < lowest.length; k++) {
     const { node, power } = lowest[k];
-    if (power && (power < 0 || times[k] === terms.length)) append(inverse, new Factor(node, -power));
+    if (power && (power < 0 || times[k] === terms.length)) inverse.push(new Factor(node, -power));
   }
   if (!inverse.length && numerators === denominators) return terms;
   const scale = new Monomial(denominators, numerators || 1, inverse);
@@ -315,9 +315,9 @@ function expandFactors(terms) {
   let isChanged = false;
   for (let k = 0; k < terms.length; k++) {
     const { numerator, denominator, factors } = terms[k], kept = [];
-    for (let j = 0; j < factors.length; j++) if (!isExpandable(factors[j])) append(kept, factors[j]);
+    for (let j = 0; j < factors.length; j++) if (!isExpandable(factors[j])) kept.push(factors[j]);
     if (kept.length === factors.length) {
-      append(out, terms[k]);
+      out.push(terms[k]);
       continue;
     }
     isChanged = true;
@@ -395,7 +395,7 @@ export function weaken(node) {
   let isIdentity = true;
   for (let k = 0; k < terms.length; k++) {
     isIdentity &&= !terms[k].factors.length;
-    if (terms[k].numerator) append(terms[k].numerator > 0 ? left : right, terms[k]);
+    if (terms[k].numerator) (terms[k].numerator > 0 ? left : right).push(terms[k]);
   }
   if (isIdentity) return node; // nothing is left of it
   return branch(node.label === "≈" ? "=" : node.label, [buildSum(left, node.at), buildSum(negateAll(right), node.at)], node.at);
