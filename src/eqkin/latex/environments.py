@@ -123,6 +123,7 @@ def to_converter_input(environment: str, body: str) -> str:
     # A single row needs no alignment.
     if not _ROW_BREAK.search(body):
         return _AMPERSAND.sub(" ", body)
+    # Within another environment, `&` and line breaks belong to that.
     is_nested = "\\begin" in body
     if name in GATHERED_ENVIRONMENTS:
         body = body if is_nested else _AMPERSAND.sub(" ", body)
@@ -307,7 +308,8 @@ def expand_structural(
 
 def _is_structural(macro: Macro) -> bool:
     body = macro.body
-    if not any(sign in body for sign in ("\\begin", "\\end", "\\[", "\\]", "$$")):  # fast, and true of most macros
+    # This rules out most macros fast.
+    if not any(sign in body for sign in ("\\begin", "\\end", "\\[", "\\]", "$$")):
         return False
     if macro.alias or any(kind[0] in "ud" for kind in macro.args) or not _OPENS_DISPLAY.search(body):
         return False

@@ -105,6 +105,7 @@ def find_definitions(text: str, start: int = 0) -> list[Definition]:
     at = start
     while match := _DEFINITION.search(text, at):
         result = _READERS[match[1]](scanner, match.end(), match)
+        # A definition that cannot be read is left out; what follows is read.
         if result is None:
             at = match.end()
             continue
@@ -198,7 +199,8 @@ def _read_def(scanner: Scanner, at: int, match: re.Match[str]) -> _ReadResult:
         return None
     parameters = text[name.end() : brace]
     pieces = _PARAMETER.split(parameters)
-    if "\n\n" in parameters or "#" in "".join(pieces[::2]):  # a definition inside another one's body
+    # This is a definition inside the body of another one.
+    if "\n\n" in parameters or "#" in "".join(pieces[::2]):
         return None
     args = tuple(("u", delimiter) if delimiter.strip() else ("m",) for delimiter in pieces[2::2])
     return Macro(name[0], args, body[0], prefix=pieces[0].strip()), body[1]

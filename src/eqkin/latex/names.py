@@ -151,6 +151,7 @@ def find_names(heading: str, latex: str) -> Iterator[tuple[int, str, str]]:
             found[title, "heading"] = None
         keys = set()
         for name, source in found:
+            # Names that differ in case or in an article are one.
             if normalise_name(name) not in keys:
                 keys.add(normalise_name(name))
                 yield mark, name, source

@@ -307,7 +307,8 @@ class _Parser:
             product.append(_Factor("/"))
             return
         below = self._read_denominator(len(above) == 1 and above[0].kind == "number")
-        if differential := re.match(r"d|\\partial", below):  # D ∂u / ∂x: only what is differentiated is above
+        # In `D ∂u / ∂x`, only what is differentiated is above.
+        if differential := re.match(r"d|\\partial", below):
             begins = re.compile(re.escape(differential[0]) + "(?![A-Za-z])")
             found = (at for at in reversed(range(start + 1, len(product))) if begins.match(product[at].latex))
             start = next(found, start)
@@ -359,7 +360,8 @@ class _Parser:
         if token.text in ("_", "^", "**"):
             self.at += 1
             script = self._read_script(token.text, is_big, factor.latex)
-            if token.text == "_" and script in ACCENTS and factor.kind == "letter":  # x_hat
+            # An accent may be written as an index: `x_hat`.
+            if token.text == "_" and script in ACCENTS and factor.kind == "letter":
                 factor.latex = rf"\{script}{{{factor.latex}}}"
             else:
                 sign = "_" if token.text == "_" else "^"
@@ -414,7 +416,8 @@ class _Parser:
                 script += "!"
             elif (sign == "^" and inner != "_") or atom.kind == "letter":
                 script += f"{'_' if inner == '_' else '^'}{{{self._read_script(inner, False, '')}}}"
-        if sign == "^" and base.strip() == "e" and atom.kind in ("letter", "number"):  # e^ix, e^-kt
+        # The whole product is the exponent: `e^ix`, `e^-kt`.
+        if sign == "^" and base.strip() == "e" and atom.kind in ("letter", "number"):
             while not self.peek().spaced and self.peek().kind in ("word", "number", "letter"):
                 script += self._read_factor().latex
         return minus + script
@@ -500,7 +503,8 @@ class _Parser:
             closing = _OPENING[opening]
             where = "at the end" if self.peek().kind == "end" else f"before {self.peek().text}"
             self.repairs.append(f"Added a missing {closing} {where}.")
-        if opening == "{" and "\\" not in self.text and re.search(r"[:,|]|\\in ", inner):  # a set
+        # Braces that are not LaTeX hold a set.
+        if opening == "{" and "\\" not in self.text and re.search(r"[:,|]|\\in ", inner):
             return _Factor(rf"\{{{inner}\}}", "bracket", inner.strip())
         return _Factor(f"{opening}{inner}{closing}", "bracket", None if opening == "[" else inner.strip())
 

@@ -143,7 +143,8 @@ class _LineDraft:
 
     def add_relation(self, body: str, place: tuple[int, int]) -> None:
         self.last_relation = place
-        if self.last_mark >= 0 and not body[self.last_mark : place[0]].strip(" \t\n{}"):  # `a &= b`
+        # The usual place of a mark is before its relation: `a &= b`.
+        if self.last_mark >= 0 and not body[self.last_mark : place[0]].strip(" \t\n{}"):
             self.marked.append(place)
         elif self.brackets <= 0:
             self.outer.append(place)

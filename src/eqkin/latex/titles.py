@@ -252,7 +252,8 @@ def detect_language(text: str) -> str:
     letters = sum(map(len, words))
     for language, script in _SCRIPTS.items():
         found = sum(map(len, script.findall(prose)))
-        share = 0.02 if language in ("ja", "uk") else 0.15  # kana among kanji, some letters of Ukrainian
+        # A few kana among many kanji are Japanese, and a few letters that Russian lacks are Ukrainian.
+        share = 0.02 if language in ("ja", "uk") else 0.15
         if found >= min(_MIN_LETTERS, letters) and found > share * letters:
             return language
     counts: Counter[str] = Counter()

@@ -80,7 +80,8 @@ def rewrite_matches(pattern: re.Pattern[str], replacement: Callable[[re.Match[st
             at = match.end()
     add(text[at:], at, True)
     if at == len(text):
-        add("", at, False)  # the end of the text stays the end
+        # The end of the new text is the end of the original.
+        add("", at, False)
     return RewrittenText("".join(pieces), starts=tuple(starts), origins=tuple(origins), kept=tuple(kept))
 
 

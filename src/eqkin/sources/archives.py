@@ -87,6 +87,7 @@ class TarReader:
         """Return the next member with what its extended headers say; None at the end."""
         long_name = ""
         pax: dict[str, str] = {}
+        # All extended headers of a member share one budget: a chain of them may have no end.
         budget = LIMITS.member_header_bytes
         while True:
             info = self._read_header()
@@ -117,6 +118,7 @@ class TarReader:
         if info.size < 0:
             raise BadInput(f"{self._stream.name}: damaged tar header (negative size)")
         if info.type == tarfile.GNUTYPE_SPARSE and block[482]:
+            # An old sparse file has more header blocks; byte 504 says whether another one follows.
             while self._read_body(_BLOCK_BYTES)[504]:
                 pass
         return info
@@ -184,6 +186,7 @@ def iter_zip_members(raw: bytes, name: str) -> Iterator[ZipMember]:
         raise BadInput(f"{name}: is a damaged zip file ({error})") from error
     with archive:
         for info in archive.infolist():
+            # Links and encrypted files are not skipped here: they are noted.
             if not info.is_dir():
                 read = partial(_read_zip_member, archive, info, name)
                 yield info.filename, info.file_size, _explain_zip_refusal(info), read

@@ -177,6 +177,7 @@ class ArxivClient:
                 return
             except _RetryableError as error:
                 reason = str(error)
+                # The server may say when to come back; if it does not, waits double.
                 wait = error.after if error.after is not None else self.delay * 2**attempt
                 if attempt + 1 == self.attempts or wait > min(_MAX_WAIT_SECONDS, until - time.monotonic()):
                     break
@@ -209,7 +210,8 @@ class ArxivClient:
         except ValueError as error:
             raise BadInput(f"{address}: is not a web address ({error})") from error
         except (OSError, http.client.HTTPException) as error:
-            if isinstance(getattr(error, "reason", None), socket.gaierror):  # waiting does not help
+            # Waiting does not help against an unknown name.
+            if isinstance(getattr(error, "reason", None), socket.gaierror):
                 raise BadInput(f"{address}: the server's name is not known; is there a network?") from error
             raise _RetryableError(str(error) or type(error).__name__) from error
         if response is None:
@@ -221,6 +223,7 @@ class ArxivClient:
     ) -> None:
         declared = response.headers.get("Content-Length", "")
         expected = int(declared) if declared.isascii() and declared.isdigit() and len(declared) < 20 else 0
+        # The declared length is not trusted: what arrives is counted.
         received = 0
         while True:
             if max(expected, received) > max_bytes:

@@ -99,6 +99,7 @@ def read_module(raw: bytes, key: str, origin: str, module: str = "") -> Paper:
         raise BadInput(f"{origin}: is not Python that can be read ({error})") from error
     texts = []
     for name, doc in _list_docstrings(tree, module):
+        # A docstring with directives is reStructuredText, also if it has dollar signs.
         is_markdown = ".. math::" not in doc and ":math:" not in doc and ("$$" in doc or "\\begin{" in doc)
         converter = MarkdownConverter(doc) if is_markdown else RestConverter(doc, 2)
         texts.append(format_heading(1, name.replace("_", r"\_")) + converter.convert())

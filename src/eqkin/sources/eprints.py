@@ -146,6 +146,7 @@ def read_eprint(source: BinaryIO | bytes | str, key: str, origin: str, metadata:
     with source:
         unpacked = _unpack_eprint(source, origin)
     paper = read_project(unpacked.files, key=key, origin=origin)
+    # Notes on the archive come before those on its files.
     paper.notes[:0] = unpacked.notes
     if key.startswith("arxiv:") and (arxiv_id := parse_arxiv_id(key)):
         paper.year = paper.year or arxiv_id.year
@@ -238,6 +239,7 @@ def _iter_bulk_members(
                 continue
             origin = f"{name}!{entry.name}"
             key = f"{make_file_key(path)}!{entry.name}"
+            # The first bytes tell a PDF, which is skipped without being read as a whole.
             head = b"" if entry.refused else reader.read(HEAD_BYTES)
             skipped = entry.refused or ("PDF only" if detect_kind(head) == "pdf" else "")
             if skipped:

@@ -67,7 +67,8 @@ def detect_kind(head: bytes) -> str:
         return "tar"
     if b"%PDF-" in head:
         return "pdf"
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):  # UTF-16
+    # Text in UTF-16, which has many zeros.
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "text"
     control = sum(1 for byte in head if byte < 32 and byte not in b"\t\n\r\f\x1a\x1b")
     return "binary" if control * 10 > len(head) else "text"
@@ -91,11 +92,13 @@ def open_regular(path: Path | str) -> BinaryIO:
 
     Raises `BadInput` if it is missing, unreadable, or not a regular file.
     """
+    # Without O_NONBLOCK, opening a named pipe would wait for a writer.
     flags = os.O_RDONLY
     for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"):
         flags |= getattr(os, name, 0)
     try:
-        if not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):  # Windows
+        # Windows cannot refuse links when it opens a file.
+        if not hasattr(os, "O_NOFOLLOW") and os.path.islink(path):
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         handle = os.open(path, flags)
     except (OSError, ValueError) as error:
@@ -112,6 +115,7 @@ def read_capped(path: Path | str, limit: int) -> bytes:
     """Read a regular file; raise `LimitReached` above `limit` bytes, `BadInput` if it cannot be read."""
     with open_regular(path) as file:
         try:
+            # A file may grow while it is read, so its size alone is no bound.
             size = os.fstat(file.fileno()).st_size
             raw = file.read(limit + 1) if size <= limit else None
         except OSError as error:
@@ -260,6 +264,7 @@ class _ZstdReader:
 
     def read(self, size: int = -1) -> bytes:
         while not (data := self._unpacked.read(size)):
+            # Input is read in small pieces, because one of them may unpack to 30 MB.
             packed = (self._frame.unused_data if self._frame and self._frame.eof else b"") or self._stream.read(1024)
             if not packed:
                 if self._frame is not None and not self._frame.eof:

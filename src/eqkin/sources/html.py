@@ -78,7 +78,8 @@ def read_html(raw: bytes, key: str, origin: str) -> Paper:
     text = _decode_page(raw)
     first = _FIRST_TAG.search(text)
     prolog = text[: first.start()] if first else text
-    if re.search(r"<!ENTITY|<!DOCTYPE[^>\[]{0,1000}\[", prolog, re.IGNORECASE):  # only hostile pages do
+    # Only hostile pages declare entities.
+    if re.search(r"<!ENTITY|<!DOCTYPE[^>\[]{0,1000}\[", prolog, re.IGNORECASE):
         raise BadInput(f"{origin}: declares XML entities; such files are refused")
     page = _PageConverter(Paper(key, "", origin, kind="html"), has_mathml="<math" in text or ":math" in text)
     for token in _tokenize_html(text):
@@ -123,9 +124,11 @@ class _PageConverter:
 
     def handle_start_tag(self, tag: HtmlTag) -> None:
         """Handle a start tag."""
+        # Within a formula, all tags belong to it.
         if self._math is not None and tag.name != "math":
             self._math.add_tag(tag)
             return
+        # Metadata counts wherever it stands, also in what is dropped.
         if tag.name in ("meta", "link", "base", "html", "a"):
             self._read_metadata(tag)
         if tag.name in _BLOCK_TAGS:

@@ -110,13 +110,15 @@ class MarkdownConverter:
 
     def convert(self) -> str:
         """Return the text as LaTeX."""
+        # Ends of environments are searched for once, so that many openings cost no more.
         if "\\begin" in self._text:
             for end in _END.finditer(self._text):
                 self._ends.setdefault(end.group(1), []).append(end.end())
         while match := _TOKEN.search(self._text, self._position):
             self._out.append(escape_percent(self._text[self._position : match.start()]))
             self._position = match.end()
-            handler = self._handlers.get(match.lastgroup or "")  # the outermost group is the last to close
+            # The outermost group is the last to close.
+            handler = self._handlers.get(match.lastgroup or "")
             if handler is not None:
                 handler(match)
         self._out.append(escape_percent(self._text[self._position :]))
@@ -197,7 +199,8 @@ class MarkdownConverter:
         self._position = after.end() if after else end + 2
 
     def _append_display(self, body: str, label: re.Match[str] | None) -> None:
-        has_own = body.lstrip().startswith(r"\begin")  # an environment has labels of its own
+        # An environment has labels of its own.
+        has_own = body.lstrip().startswith(r"\begin")
         self._out.append(format_display_math(body if label is None or has_own else rf"{body}\label{{{label[1]}}}"))
 
     def _handle_wikilink(self, match: re.Match[str]) -> None:
@@ -227,7 +230,8 @@ class MarkdownConverter:
         if self._blanks is None:
             self._blanks = [blank.start() for blank in _BLANK.finditer(self._text)]
         at = bisect_left(self._blanks, match.end())
-        if at == len(self._blanks) or self._blanks[at] >= end:  # no blank line in it
+        # A blank line ends a paragraph, and with it what could be math.
+        if at == len(self._blanks) or self._blanks[at] >= end:
             self._append(format_display_math(self._text[match.end() : end]), end + len(closing))
 
     def _handle_paren(self, match: re.Match[str]) -> None:

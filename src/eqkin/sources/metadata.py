@@ -115,7 +115,8 @@ class MetadataSnapshot:
         with write_atomically(self._table) as target:
             try:
                 with closing(sqlite3.connect(target)) as table:
-                    table.execute("PRAGMA journal_mode = OFF")  # an incomplete table never gets its name
+                    # An incomplete table never gets its name.
+                    table.execute("PRAGMA journal_mode = OFF")
                     table.execute("CREATE TABLE papers (id TEXT PRIMARY KEY, place INTEGER, record BLOB) WITHOUT ROWID")
                     table.executemany("INSERT OR REPLACE INTO papers VALUES (?, ?, ?)", rows)
                     table.commit()
@@ -135,6 +136,7 @@ def _iter_rows(lines: Iterator[TextLine], packed: bool) -> Iterator[tuple[str, i
             continue
         parsed = parse_arxiv_id(str(record.get("id", ""))) if isinstance(record, dict) else None
         if parsed is not None:
+            # Offsets do not help in a compressed file: its records are stored themselves.
             kept = {name: record[name] for name in _STORED_FIELDS if name in record}
             yield parsed.base, line.offset, zlib.compress(orjson.dumps(kept), 1) if packed else None
 

@@ -29,7 +29,8 @@ def read_notebook(raw: bytes, key: str, origin: str) -> Paper:
     texts: list[str] = []
     for cell in (cell for part in parts for cell in _get_list(part, "cells") if isinstance(cell, dict)):
         source = clean_text(_join_lines(cell.get("source")))
-        if not texts and cell.get("cell_type") in ("raw", "markdown"):  # Quarto's header
+        # The first cell may be the header of a Quarto document.
+        if not texts and cell.get("cell_type") in ("raw", "markdown"):
             source = read_front_matter(source, paper)
         text, heading = _convert_cell(cell, source)
         first_heading = first_heading or heading

@@ -98,6 +98,7 @@ def read_project(files: Files, *, key: str, origin: str, main: str | None = None
         text = expander.expand(main)
     except LimitReached as error:
         raise LimitReached(f"{origin}: {error}") from error
+    # A paper without a single command was withdrawn, or is none.
     if stray and _COMMAND.search(text) is None:
         withdrawn = "auto-ignore" in text[:1000]
         raise BadInput(f"{origin}: " + ("was withdrawn: holds no paper" if withdrawn else "holds no TeX"))
@@ -293,6 +294,7 @@ class IncludeExpander:
         for token in iter_includes(text):
             if isinstance(token, int):
                 self._append(text[position:token])
+                # A file that is included often is not searched for its end again.
                 if path in self._bodies:
                     self._bodies[path] = text[:token]
                 return
@@ -337,6 +339,7 @@ class IncludeExpander:
         begin = _BODY_START.search(text)
         if begin is not None and _CLASS_COMMAND.search(text, 0, begin.start()):
             preamble = text[: begin.start()]
+            # Chapters of one work share their preamble.
             if preamble not in self.preambles:
                 self.preambles.append(preamble)
             text = text[begin.end() :]

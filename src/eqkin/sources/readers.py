@@ -202,7 +202,8 @@ class _FileOpener:
             return iter([make_eprint_item(path, self.look_up)])
         key = make_file_key(path)
         origin = display_path(path)
-        if format_name == "tex":  # its digest is known only once all that it includes is loaded
+        # Its digest is known only once all that it includes is loaded.
+        if format_name == "tex":
             return iter([SourceItem(key, origin, load=partial(load_tex, str(path), str(root)))])
         load = partial(load_document, str(path), format_name)
         return iter([SourceItem(key, origin, load=load, digest=hash_source_file(path))])
@@ -352,6 +353,7 @@ def _select_main_files(root: Path, paths: list[Path]) -> Iterator[Path]:
     includes = {name: _find_included_names(name, path, by_name) for name, path in by_name.items()}
     included = set().union(*includes.values())
     reached: set[str] = set()
+    # First the files that nobody includes; then, of those that include each other, the first.
     for name in [*(name for name in by_name if name not in included), *by_name]:
         if name in reached:
             continue

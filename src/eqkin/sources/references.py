@@ -95,7 +95,8 @@ def iter_reference_items(path: Path, client: ArxivClient) -> Iterator[SourceItem
         format_name, parse = _PARSERS[path.suffix.lower()]
         try:
             references = iter(list(islice(parse(text), MAX_REFERENCES)))
-        except Exception as error:  # parsers raise almost anything
+        # Parsers raise almost anything for damaged text.
+        except Exception as error:
             raise BadInput(f"{origin}: is not {format_name} that can be read ({error})") from error
     found = list(dict.fromkeys(islice(references, MAX_REFERENCES)))
     if not found:
@@ -127,6 +128,7 @@ def load_reference(reference: Reference, key: str, origin: str, client: ArxivCli
     except EqkinError as error:
         paper.missing_source = str(error)
         paper.notes.append(f"no source: {error}")
+    # What the user's own entry says wins over arXiv's metadata.
     paper.doi = paper.doi or reference.doi
     paper.cite_key = reference.name
     about = ArxivMetadata("", title=reference.title, authors=reference.authors, year=reference.year)
@@ -151,7 +153,8 @@ def read_pdf_reference(path: str) -> Reference:
         about = {key: clean_text(str(value)) for key, value in (reader.metadata or {}).items()}
     except BadInput:
         raise
-    except Exception as error:  # a damaged PDF raises almost anything
+    # A damaged PDF raises almost anything.
+    except Exception as error:
         raise BadInput(f"{name}: is not a PDF that can be read ({type(error).__name__}: {error})") from error
     stamp = _STAMP.search(page)
     title = " ".join(about.get("/Title", "").split())

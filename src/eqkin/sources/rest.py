@@ -156,6 +156,7 @@ class RestConverter:
         title = lines[at]
         if not under or not title or self._prose or _ADORNMENT.match(title):
             return False
+        # A short line of signs under a long title is not its adornment.
         if len(lines[at + 1].strip()) < min(len(title.strip()), 4) or _measure_indent(title) != _measure_indent(
             lines[at + 1]
         ):
