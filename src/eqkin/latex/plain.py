@@ -28,15 +28,14 @@ from eqkin.latex.signs import (
     FUNCTIONS,
     INDEXED_WORDS,
     KNOWN_COMMANDS,
-    NAMES,
     OPERATORS,
     ROOTS,
-    SIGN_COMMANDS,
     WORDS,
     WRAPPED,
     end_command,
     simplify_characters,
 )
+from eqkin.latex.tokens import PREFIXES, FormulaToken, split_tokens
 
 # Longer formulas are not translated.
 MAX_CHARACTERS = 4_000
@@ -44,7 +43,6 @@ MAX_CHARACTERS = 4_000
 _MAX_BRACKETED = 60
 # The name of a command is not longer.
 _MAX_COMMAND = 50
-_PREFIXES = (r"\partial", r"\Delta", r"\nabla", "partial", "Delta", "nabla")  # a space after them means nothing
 _RELATIONS = ("=", "<=", ">=", "!=", ":=", r"\le", r"\ge")
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = frozenset(")]}")
@@ -53,19 +51,6 @@ _UNCHANGED_SIGNS = frozenset("+-=<>,;:&~*/")
 _VERBATIM_COMMAND = re.compile(
     r"\\(?:text[a-z]*|mbox|hbox|operatorname\*?|math(?:rm|bf|bb|cal|frak|sf|it|tt|scr)|label|tag\*?|color|qvar|bm"
     r"|boldsymbol|Bbb|big|Big|bigg|Bigg|begin|end|limits|nolimits|displaystyle|textstyle)(?![A-Za-z])"
-)
-_TOKEN = re.compile(
-    r"(?P<space>\s+)"
-    r"|(?P<number>\d+(?:[.,]\d+)*|\.\d+)"
-    r"|(?P<wildcard>\?(?:[^\W\d_](?![^\W\d_]))?)"
-    rf"|(?P<sign>\\(?:(?:{'|'.join(SIGN_COMMANDS)})(?![A-Za-z]){END}?|[^A-Za-z{{|]|\Z))"
-    rf"|(?P<delimiter>\\(?:[{{|]|right(?![A-Za-z])))"
-    rf"|(?P<command>\\[A-Za-z]+{END}?)"
-    r"|(?P<word>[A-Za-z]+)"
-    rf"|(?P<operator>{'|'.join(re.escape(sign) for sign in sorted(OPERATORS, key=len, reverse=True) if sign != '~')})"
-    r"|(?P<letter>[^\W\d_])"
-    r"|(?P<other>.)",
-    re.DOTALL,
 )
 _PHRASES = [
     (re.compile(pattern, re.IGNORECASE), replacement)
@@ -92,12 +77,6 @@ _PHRASES = [
         (r"\s+cubed\b", "^3"),
     )
 ]
-# A run of letters as a product: Greek names and functions within it, else single letters. `pi`, `mu`, `nu` and `xi` are
-# too short to be looked for everywhere.
-_GLUED_NAME = re.compile(
-    r"(?<=^d)(?:mu|xi|nu)$|(?<=^[ik])pi$|epsilon|partial|lambda|alpha|gamma|delta|theta|sigma|omega|Delta|Omega|Sigma"
-    r"|Gamma|beta|hbar|sqrt|phi|psi|rho|tau|eta|sin|cos|tan|log|exp|[A-Za-z]"
-)
 _GREEK = "alpha|beta|gamma|delta|mu|nu|rho|sigma|lambda|kappa|tau"
 _GREEK_NAMES = re.compile(rf"(?:{_GREEK}){{2,}}")
 _LIMIT = re.compile(r"([A-Za-z])\s?(=|->|→)\s?(-?[A-Za-z0-9∞]+)(?=[\s^,]|$)")
@@ -127,19 +106,10 @@ def translate_plain(text: str, is_word: Callable[[str], bool] = lambda word: Fal
     parser = _Parser(simplify_characters(plain.replace(END, " ")), is_word)
     try:
         latex = parser.parse_all()
-    # Too many brackets, roots or exponents are in each other.
     except RecursionError:
+        # Too many brackets, roots or exponents are in each other.
         return Translation(text)
     return Translation(re.sub(r"  +", " ", latex).strip(), parser.repairs)
-
-
-@dataclass
-class _Token:
-    kind: str  # the name of a group of `_TOKEN`, or "end"
-    text: str
-    spaced: bool  # a space comes before it
-    start: int
-    end: int
 
 
 @dataclass
@@ -155,30 +125,6 @@ class _Factor:
     def bare(self) -> str:
         """Its LaTeX without the brackets around it."""
         return self.latex.strip() if self.inner is None else self.inner
-
-
-def _split_tokens(text: str, is_word: Callable[[str], bool]) -> list[_Token]:
-    tokens: list[_Token] = []
-    spaced = False
-    for match in _TOKEN.finditer(text):
-        kind = match.lastgroup or ""
-        if kind == "space":
-            spaced = not (tokens and tokens[-1].text in _PREFIXES)
-            continue
-        parts = [match]
-        if kind == "word" and not _is_one_name(match[0], is_word):
-            parts = list(_GLUED_NAME.finditer(match[0]))
-        start = match.start()
-        for part in parts:
-            end = start + len(part[0].rstrip(END))
-            tokens.append(_Token(kind, text[start:end], spaced=spaced, start=start, end=end))
-            start = end
-            spaced = False
-    return tokens
-
-
-def _is_one_name(word: str, is_word: Callable[[str], bool]) -> bool:
-    return len(word) == 1 or word == "in" or word in NAMES or (len(word) > 2 and is_word(word))
 
 
 def _join_factors(factors: list[_Factor], before: str = "") -> str:
@@ -198,18 +144,18 @@ class _Parser:
     def __init__(self, text: str, is_word: Callable[[str], bool]) -> None:
         self.text = text
         self.is_word = is_word
-        self.tokens = _split_tokens(text, is_word)
+        self.tokens = split_tokens(text, is_word)
         self.at = 0
         self.is_prefix = True  # the next factor does not follow another one
         self.repairs: list[str] = []
 
-    def peek(self, ahead: int = 0) -> _Token:
+    def peek(self, ahead: int = 0) -> FormulaToken:
         at = self.at + ahead
         if at < len(self.tokens):
             return self.tokens[at]
-        return _Token("end", "", spaced=False, start=len(self.text), end=len(self.text))
+        return FormulaToken("end", "", spaced=False, start=len(self.text), end=len(self.text))
 
-    def next(self) -> _Token:
+    def next(self) -> FormulaToken:
         token = self.peek()
         self.at += 1
         return token
@@ -251,7 +197,7 @@ class _Parser:
         return inner
 
     @staticmethod
-    def _closes(token: _Token, closing: str) -> bool:
+    def _closes(token: FormulaToken, closing: str) -> bool:
         """Return whether a token ends a sequence; of `)` and `]`, either closes what the other should."""
         if token.text in ("}", r"\right"):
             return True
@@ -266,7 +212,7 @@ class _Parser:
         self.at += bool(sign)
         return sign
 
-    def _translate_sign(self, token: _Token, lacks_operand: bool) -> str:
+    def _translate_sign(self, token: FormulaToken, lacks_operand: bool) -> str:
         text = token.text
         following = self.peek(1)
         if token.kind == "sign":
@@ -275,7 +221,7 @@ class _Parser:
         if text in OPERATORS and text not in ("**", "||") and (text != "~" or token.spaced):
             return OPERATORS[text]
         if text == "." and following.spaced and not lacks_operand:
-            after_prefix = self.at > 0 and self.tokens[self.at - 1].text in _PREFIXES
+            after_prefix = self.at > 0 and self.tokens[self.at - 1].text in PREFIXES
             return r"\cdot " if token.spaced or after_prefix else ""
         if text == "*" and following.kind != "end" and not lacks_operand:
             return r"\cdot "
@@ -335,7 +281,7 @@ class _Parser:
         inner = factors[0].inner if len(factors) == 1 else None
         return sign + (_join_factors(factors).strip() if inner is None else inner)
 
-    def _ends_product(self, token: _Token) -> bool:
+    def _ends_product(self, token: FormulaToken) -> bool:
         is_sign = token.text in OPERATORS or token.text in _UNCHANGED_SIGNS - {"*"}
         is_sign |= token.kind == "sign" and token.text[1:].isalpha()
         return token.kind == "end" or is_sign or self._closes(token, ")")
@@ -526,7 +472,7 @@ class _Parser:
             content = self._read_factor()
         return _Factor(rf"\sqrt{f'[{index}]' if index else ''}{{{content.bare}}}", "bracket")
 
-    def _read_word(self, token: _Token) -> _Factor:
+    def _read_word(self, token: FormulaToken) -> _Factor:
         name = token.text
         following = self.peek()
         is_called = following.text in _OPENING and not following.spaced
@@ -553,7 +499,7 @@ class _Parser:
             above, _, below = above.partition(",")
         return _Factor(rf"\{command}{{{above.strip()}}}{{{below.strip()}}}", "bracket")
 
-    def _read_command(self, token: _Token) -> _Factor:
+    def _read_command(self, token: FormulaToken) -> _Factor:
         r"""Read a command of LaTeX with its arguments; `\left` up to `\right`."""
         name = token.text[1:]
         latex = token.text

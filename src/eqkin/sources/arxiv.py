@@ -52,6 +52,16 @@ _BATCH_IDS = 100
 _MIN_TITLE_WORDS = 3
 # Titles that are as alike as this belong to the same paper.
 _MIN_TITLE_LIKENESS = 0.9
+# Without those that open `file:` and `ftp:`, to which an answer could redirect.
+_HANDLERS: tuple[type[urllib.request.BaseHandler], ...] = (
+    urllib.request.ProxyHandler,
+    urllib.request.HTTPHandler,
+    urllib.request.HTTPSHandler,
+    urllib.request.HTTPRedirectHandler,
+    urllib.request.HTTPDefaultErrorHandler,
+    urllib.request.HTTPErrorProcessor,
+    urllib.request.UnknownHandler,
+)
 _RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -172,7 +182,7 @@ class ArxivClient:
         for attempt in range(self.attempts):
             self._wait_for_turn()
             try:
-                with self._open(address) as response, write_atomically(target) as path, open(path, "wb") as file:
+                with _open_address(address) as response, write_atomically(target) as path, open(path, "wb") as file:
                     self._copy_body(response, file, address=address, max_bytes=max_bytes, until=until)
                 return
             except _RetryableError as error:
@@ -183,40 +193,6 @@ class ArxivClient:
                     break
                 self.sleep(wait)
         raise BadInput(f"{address}: no answer after {attempt + 1} attempts ({reason}); try again later")
-
-    def _open(self, address: str) -> http.client.HTTPResponse:
-        opener = urllib.request.OpenerDirector()
-        # These do not open addresses such as `file:` and `ftp:`.
-        for handler in (
-            urllib.request.ProxyHandler(),
-            urllib.request.HTTPHandler(),
-            urllib.request.HTTPSHandler(),
-            urllib.request.HTTPRedirectHandler(),
-            urllib.request.HTTPDefaultErrorHandler(),
-            urllib.request.HTTPErrorProcessor(),
-            urllib.request.UnknownHandler(),
-        ):
-            opener.add_handler(handler)
-        opener.addheaders = [("User-Agent", f"eqkin/{metadata.version('eqkin')}")]
-        try:
-            response: http.client.HTTPResponse | None = opener.open(address, timeout=_TIMEOUT_SECONDS)
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code in _RETRY_STATUSES:
-                    after = _parse_retry_after(error.headers.get("Retry-After", ""))
-                    raise _RetryableError(f"status {error.code}", after) from error
-                what = "there is no such paper" if error.code in (400, 404, 410) else f"status {error.code}"
-                raise BadInput(f"{address}: {what}") from error
-        except ValueError as error:
-            raise BadInput(f"{address}: is not a web address ({error})") from error
-        except (OSError, http.client.HTTPException) as error:
-            # Waiting does not help against an unknown name.
-            if isinstance(getattr(error, "reason", None), socket.gaierror):
-                raise BadInput(f"{address}: the server's name is not known; is there a network?") from error
-            raise _RetryableError(str(error) or type(error).__name__) from error
-        if response is None:
-            raise BadInput(f"{address}: is not a web address")
-        return response
 
     def _copy_body(
         self, response: http.client.HTTPResponse, file: BinaryIO, *, address: str, max_bytes: int, until: float
@@ -256,6 +232,33 @@ class ArxivClient:
             file.seek(0)
             file.truncate()
             file.write(repr(time.time()).encode())
+
+
+def _open_address(address: str) -> http.client.HTTPResponse:
+    """Return the answer to a request; raise `BadInput` where another attempt does not help, else `_RetryableError`."""
+    if not address.startswith(("http://", "https://")):
+        raise BadInput(f"{address}: is not a web address")
+    opener = urllib.request.OpenerDirector()
+    for handler in _HANDLERS:
+        opener.add_handler(handler())
+    opener.addheaders = [("User-Agent", f"eqkin/{metadata.version('eqkin')}")]
+    try:
+        response: http.client.HTTPResponse = opener.open(address, timeout=_TIMEOUT_SECONDS)
+        return response
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.code in _RETRY_STATUSES:
+                after = _parse_retry_after(error.headers.get("Retry-After", ""))
+                raise _RetryableError(f"status {error.code}", after) from error
+            what = "there is no such paper" if error.code in (400, 404, 410) else f"status {error.code}"
+            raise BadInput(f"{address}: {what}") from error
+    except ValueError as error:
+        raise BadInput(f"{address}: is not a web address ({error})") from error
+    except (OSError, http.client.HTTPException) as error:
+        # Waiting does not help against an unknown name.
+        if isinstance(getattr(error, "reason", None), socket.gaierror):
+            raise BadInput(f"{address}: the server's name is not known; is there a network?") from error
+        raise _RetryableError(str(error) or type(error).__name__) from error
 
 
 def make_arxiv_item(spec: str, client: ArxivClient) -> SourceItem:

@@ -377,8 +377,8 @@ def resolve_references(text: str) -> str:
     """Replace character references (`&lt;`, `&#60;`) by their characters."""
     try:
         return html.unescape(text)
-    # Python refuses numbers of thousands of digits.
     except ValueError:
+        # Python refuses numbers of thousands of digits.
         return text
 
 

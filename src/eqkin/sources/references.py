@@ -95,8 +95,8 @@ def iter_reference_items(path: Path, client: ArxivClient) -> Iterator[SourceItem
         format_name, parse = _PARSERS[path.suffix.lower()]
         try:
             references = iter(list(islice(parse(text), MAX_REFERENCES)))
-        # Parsers raise almost anything for damaged text.
         except Exception as error:
+            # Parsers raise almost anything for damaged text.
             raise BadInput(f"{origin}: is not {format_name} that can be read ({error})") from error
     found = list(dict.fromkeys(islice(references, MAX_REFERENCES)))
     if not found:
@@ -153,8 +153,8 @@ def read_pdf_reference(path: str) -> Reference:
         about = {key: clean_text(str(value)) for key, value in (reader.metadata or {}).items()}
     except BadInput:
         raise
-    # A damaged PDF raises almost anything.
     except Exception as error:
+        # A damaged PDF raises almost anything.
         raise BadInput(f"{name}: is not a PDF that can be read ({type(error).__name__}: {error})") from error
     stamp = _STAMP.search(page)
     title = " ".join(about.get("/Title", "").split())
