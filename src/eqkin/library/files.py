@@ -127,11 +127,8 @@ class LibraryFiles:
     def list_papers(self) -> list[dict[str, Any]]:
         """Return all papers: key, title, authors, year, fields, origin, source, and why one failed."""
         self.check_rows("papers")
-        with self.translate_errors():
-            rows = self.connection.execute(
-                "SELECT key, title, authors, year, fields, origin, source, failure FROM papers ORDER BY id"
-            ).fetchall()
-            return [dict(row) | {name: orjson.loads(row[name]) for name in ("authors", "fields")} for row in rows]
+        rows = self.select("SELECT key, title, authors, year, fields, origin, source, failure FROM papers ORDER BY id")
+        return [dict(row) | {name: orjson.loads(row[name]) for name in ("authors", "fields")} for row in rows]
 
     def read_generation(self) -> int:
         """Return how many times the library was committed to."""
@@ -172,14 +169,9 @@ class LibraryFiles:
 
     def list_tree_keys(self) -> Integers:
         """Return the keys of all equations that have a tree, in ascending order."""
-        with self.translate_errors():
-            # One statement sees one state of the library.
-            rows = self.connection.execute(
-                f"SELECT t.first, t.keys, (SELECT value FROM state s WHERE key IS 'trees' AND {INTACT_STATE}) "
-                f"FROM trees t WHERE {INTACT_TREES} ORDER BY t.first"
-            ).fetchall()
-            keys = join_keys([(first, packed) for first, packed, _ in rows])
-            if rows and len(keys) != rows[0][2]:
+        with self.hold_state():
+            keys = join_keys(self.select(f"SELECT first, keys FROM trees t WHERE {INTACT_TREES} ORDER BY first"))
+            if len(keys) != read_count(self.connection, "trees"):
                 raise CorruptData(f"{self.folder / DATABASE_NAME}: some trees are lost; {LIBRARY_REMEDY}")
         return keys
 
@@ -273,6 +265,11 @@ class LibraryFiles:
                 yield order[at:end][known], rows[known], tuple(row)[2:]
             at = end
 
+    def select(self, query: str, *values: Any) -> list[Any]:
+        """Return the rows that a query finds; no cursor stays open that would keep a writer waiting."""
+        with self.translate_errors():
+            return self.connection.execute(query, values).fetchall()
+
     @contextmanager
     def hold_state(self) -> Iterator[None]:
         """See one state of the library until the block ends; a writer cannot commit meanwhile."""
@@ -317,6 +314,11 @@ def _require_all(keys: Integers, found: Integers) -> None:
     if len(found) < len(keys):
         missing = np.delete(keys, found)
         raise TreeNotFound(f"the library has no tree {missing[0]}")
+
+
+def to_json(values: Iterable[int | str]) -> str:
+    """Return values as `json_each` takes them: a statement cannot have any number of arguments."""
+    return orjson.dumps(list(values)).decode()
 
 
 def join_keys(rows: Iterable[tuple[int, bytes]]) -> Integers:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import orjson
@@ -24,7 +24,7 @@ from eqkin.library.database import (
     INTACT_SECTION,
     SECTIONS_OF_PAPER,
 )
-from eqkin.library.files import Integers, LibraryFiles
+from eqkin.library.files import Integers, LibraryFiles, to_json
 
 
 @dataclass(frozen=True)
@@ -57,15 +57,16 @@ class CorpusTables:
 
 def has_equations(library: LibraryFiles) -> bool:
     """Return whether any equation was converted."""
-    return bool(_select(library, "SELECT 1 FROM trees LIMIT 1"))
+    return bool(library.select("SELECT 1 FROM trees LIMIT 1"))
 
 
 def find_file_keys(library: LibraryFiles, name: str) -> list[str]:
     """Return the keys of papers whose last part, behind all folders, is a name."""
-    rows = _select(
-        library,
+    rows = library.select(
         "SELECT key FROM papers WHERE key >= 'file:' AND key < 'file;' AND substr(key, -?) IN (?, ?)",
-        (len(name) + 1, f"/{name}", f"\\{name}"),
+        len(name) + 1,
+        f"/{name}",
+        f"\\{name}",
     )
     return [key for (key,) in rows]
 
@@ -73,7 +74,7 @@ def find_file_keys(library: LibraryFiles, name: str) -> list[str]:
 def count_equations(library: LibraryFiles) -> tuple[int, int]:
     """Return the number of converted displays and of papers that contain one."""
     library.check_rows("papers")
-    ((equations, papers),) = _select(library, "SELECT total(n_displays), total(n_displays > 0) FROM papers")
+    ((equations, papers),) = library.select("SELECT total(n_displays), total(n_displays > 0) FROM papers")
     return int(equations), int(papers)
 
 
@@ -86,29 +87,27 @@ def list_contents(library: LibraryFiles, keys: Iterable[str] | None = None, *, f
         failed: Whether papers count that could not be read.
     """
     query = "SELECT key, content FROM papers p WHERE (? OR failure = '')"
-    values: tuple[Any, ...] = (failed,)
     if keys is None:
         library.check_rows("papers")
+        rows = library.select(f"{query} ORDER BY id", failed)
     else:
-        query += f" AND key IN (SELECT value FROM json_each(?)) AND {INTACT_PAPER}"
-        values = (failed, orjson.dumps(list(keys)).decode())
-    return dict(map(tuple, _select(library, f"{query} ORDER BY id", values)))
+        query += f" AND key IN (SELECT value FROM json_each(?)) AND {INTACT_PAPER} ORDER BY id"
+        rows = library.select(query, failed, to_json(keys))
+    return {key: content for key, content in rows}
 
 
 def list_citations(library: LibraryFiles) -> list[tuple[str, str]]:
     """Return paper's key and cited id of every citation, in order."""
-    rows = _select(library, f"SELECT key, cites FROM papers p WHERE {INTACT_PAPER} ORDER BY key")
+    rows = library.select(f"SELECT key, cites FROM papers p WHERE {INTACT_PAPER} ORDER BY key")
     return [(key, cited) for key, cites in rows for cited in sorted(orjson.loads(cites))]
 
 
 def read_sections(library: LibraryFiles, ids: Iterable[int]) -> dict[int, tuple[str, str]]:
     """Return heading and prose of sections by their ids."""
-    wanted = orjson.dumps(list(map(int, ids))).decode()
-    rows = _select(
-        library,
+    rows = library.select(
         "SELECT id, title, decompress_text(prose) FROM sections s "
         f"WHERE id IN (SELECT value FROM json_each(?)) AND {INTACT_SECTION}",
-        (wanted,),
+        to_json(map(int, ids)),
     )
     return {number: (title, prose) for number, title, prose in rows}
 
@@ -136,26 +135,23 @@ def read_paper_rows(library: LibraryFiles, condition: str, value: int | str) -> 
         CorruptData: A row is damaged or lost.
     """
     with library.hold_state():
-        papers = _select(
-            library,
+        papers = library.select(
             "SELECT p.*, p.title AS paper_title, decompress(p.macros) AS unpacked_macros FROM papers p "
             f"WHERE {condition} AND {INTACT_PAPER}",
-            (value,),
+            value,
         )
         if not papers:
             return None
         paper = papers[0]
-        sections = _select(
-            library,
+        sections = library.select(
             f"SELECT s.*, decompress_text(s.prose) AS text FROM papers p JOIN sections s ON {SECTIONS_OF_PAPER} "
             f"WHERE p.id IS ? AND {INTACT_SECTION} ORDER BY s.id",
-            (paper["id"],),
+            paper["id"],
         )
-        equations = _select(
-            library,
+        equations = library.select(
             f"SELECT e.*, {HAS_TREE} AS has_tree FROM papers p JOIN equations e ON {EQUATIONS_OF_PAPER} "
             f"WHERE p.id IS ? AND {INTACT_EQUATION} ORDER BY e.id",
-            (paper["id"],),
+            paper["id"],
         )
     if (len(sections), len(equations)) != (paper["n_sections"], paper["n_equations"]):
         raise CorruptData(f"{library.folder}: a part of {paper['key']} is lost; run `eqkin verify`")
@@ -180,11 +176,8 @@ def read_paper_text(library: LibraryFiles, key: str) -> PaperText | None:
 
 def find_sections(library: LibraryFiles, ids: Iterable[int]) -> set[int]:
     """Return those of some ids that sections have."""
-    wanted = orjson.dumps(list(ids)).decode()
-    return {
-        row[0]
-        for row in _select(library, "SELECT id FROM sections WHERE id IN (SELECT value FROM json_each(?))", (wanted,))
-    }
+    query = f"SELECT id FROM sections s WHERE id IN (SELECT value FROM json_each(?)) AND {INTACT_SECTION}"
+    return {number for (number,) in library.select(query, to_json(ids))}
 
 
 @contextmanager
@@ -208,8 +201,3 @@ def read_corpus(library: LibraryFiles) -> Iterator[CorpusTables]:
         )
         links = np.fromiter(chain.from_iterable(citations), np.int64).reshape(-1, 2)
         yield CorpusTables(papers, table, links)
-
-
-def _select(library: LibraryFiles, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
-    with library.translate_errors():
-        return library.connection.execute(query, values).fetchall()

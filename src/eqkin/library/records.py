@@ -30,7 +30,7 @@ from eqkin.library.database import (
     INTACT_TREES,
     TREES_OF_PAPER,
 )
-from eqkin.library.files import LibraryFiles, join_keys
+from eqkin.library.files import LibraryFiles, join_keys, to_json
 from eqkin.library.queries import read_paper_rows
 
 # Characters of LaTeX around an equation that are read as prose.
@@ -182,8 +182,7 @@ def select_trees(library: LibraryFiles, filters: Filters) -> npt.NDArray[np.int6
         f"SELECT t.first, t.keys FROM papers p JOIN trees t ON {TREES_OF_PAPER} "
         f"WHERE {' AND '.join(conditions)} AND {INTACT_TREES} ORDER BY t.first"
     )
-    with library.translate_errors():
-        return join_keys(library.connection.execute(query, values).fetchall())
+    return join_keys(library.select(query, *values))
 
 
 def select_papers(library: LibraryFiles, filters: Filters) -> list[str] | None:
@@ -192,9 +191,7 @@ def select_papers(library: LibraryFiles, filters: Filters) -> list[str] | None:
     if not conditions:
         return None
     library.check_rows("papers")
-    with library.translate_errors():
-        rows = library.connection.execute(f"SELECT p.key FROM papers p WHERE {' AND '.join(conditions)}", values)
-        return [row[0] for row in rows]
+    return [key for (key,) in library.select(f"SELECT p.key FROM papers p WHERE {' AND '.join(conditions)}", *values)]
 
 
 def check_filters(filters: Filters) -> Filters:
@@ -227,7 +224,7 @@ def _build_conditions(connection: sqlite3.Connection, filters: Filters) -> tuple
 
     if filters.fields:
         chosen = "SELECT value FROM json_each(?)"
-        add(f"EXISTS (SELECT 1 FROM json_each(p.fields) AS f WHERE f.value IN ({chosen}))", _to_json(filters.fields))
+        add(f"EXISTS (SELECT 1 FROM json_each(p.fields) AS f WHERE f.value IN ({chosen}))", to_json(filters.fields))
     if filters.first_year is not None:
         add("p.year >= ?", filters.first_year)
     if filters.last_year is not None:
@@ -236,12 +233,10 @@ def _build_conditions(connection: sqlite3.Connection, filters: Filters) -> tuple
         connection.create_function("has_author", 2, _has_author, deterministic=True)
         for author in filters.authors:
             add("has_author(p.authors, ?)", simplify_name(author))
-    if filters.papers:
-        add("p.key IN (SELECT value FROM json_each(?))", _to_json(filters.papers))
-    if filters.languages:
-        add("p.lang IN (SELECT value FROM json_each(?))", _to_json(filters.languages))
-    if filters.without_papers:
-        add("p.key NOT IN (SELECT value FROM json_each(?))", _to_json(filters.without_papers))
+    lists = {"p.key IN": filters.papers, "p.lang IN": filters.languages, "p.key NOT IN": filters.without_papers}
+    for condition, names in lists.items():
+        if names:
+            add(f"{condition} (SELECT value FROM json_each(?))", to_json(names))
     return conditions, values
 
 
@@ -257,22 +252,11 @@ def simplify_name(name: str) -> str:
 
 def get_papers(library: LibraryFiles, keys: Iterable[str]) -> dict[str, PaperRecord]:
     """Return records of papers by key."""
-    rows = library.connection.execute(
+    rows = library.select(
         f"SELECT {_PAPER_COLUMNS} FROM papers p WHERE p.key IN (SELECT value FROM json_each(?)) AND {INTACT_PAPER}",
-        (_to_json(keys),),
-    ).fetchall()
+        to_json(keys),
+    )
     return {row["key"]: _build_paper(row) for row in rows}
-
-
-def get_trees_of_papers(library: LibraryFiles, keys: Iterable[str]) -> list[int]:
-    """Return the keys of the equations of papers that have a tree, in order."""
-    rows = library.connection.execute(
-        f"SELECT t.first, t.keys FROM papers p JOIN trees t ON {TREES_OF_PAPER} "
-        f"WHERE p.key IN (SELECT value FROM json_each(?)) AND {INTACT_PAPER} AND {INTACT_TREES} ORDER BY t.first",
-        (_to_json(keys),),
-    ).fetchall()
-    found: list[int] = join_keys(rows).tolist()
-    return found
 
 
 @lru_cache(maxsize=10_000)
@@ -283,9 +267,9 @@ def _parse_names(listed: str) -> tuple[str, ...]:
 def count_facets(library: LibraryFiles) -> Facets:
     """Count equations by field of their paper, most frequent first, and by year, in order."""
     library.check_rows("papers")
-    rows = library.connection.execute(
+    rows = library.select(
         f"SELECT p.fields, p.year, sum(length(t.keys)) / 4 FROM papers p JOIN trees t ON {TREES_OF_PAPER} GROUP BY p.id"
-    ).fetchall()
+    )
     fields: Counter[str] = Counter()
     years: Counter[int] = Counter()
     for names, year, count in rows:
@@ -298,7 +282,7 @@ def count_facets(library: LibraryFiles) -> Facets:
 def get_refs(library: LibraryFiles, keys: Iterable[int]) -> dict[int, EquationRef]:
     """Return references to equations; one that is not in the library is left out."""
     wanted = list(map(int, keys))
-    rows = library.connection.execute(_SELECT_REFS, (_to_json(wanted),)).fetchall()
+    rows = library.select(_SELECT_REFS, to_json(wanted))
     _require_removed(library, wanted, [row[0] for row in rows])
     return {
         key: EquationRef(key, paper, number, latex, year, _parse_names(fields), lang, whole)
@@ -315,11 +299,11 @@ def _require_removed(library: LibraryFiles, keys: Sequence[int], found: Sequence
 
 def get_paper_facets(library: LibraryFiles, papers: Iterable[int]) -> dict[int, PaperCount]:
     """Return what facets count of papers, by their numbers, as if each had one equation; unknown ones are left out."""
-    rows = library.connection.execute(
+    rows = library.select(
         "SELECT id, key, fields, year, lang FROM papers p "
         f"WHERE id IN (SELECT value FROM json_each(?)) AND {INTACT_PAPER}",
-        (_to_json(papers),),
-    ).fetchall()
+        to_json(papers),
+    )
     return {row[0]: PaperCount(row[1], _parse_names(row[2]), row[3], row[4], 1) for row in rows}
 
 
@@ -328,21 +312,22 @@ def count_by_paper(library: LibraryFiles, keys: Iterable[int], filters: Filters)
     conditions, values = _build_conditions(library.connection, filters)
     where = "".join(f" AND {condition}" for condition in conditions)
     library.check_rows("papers")
-    rows = library.connection.execute(
+    rows = library.select(
         "SELECT p.key, p.fields, p.year, p.lang, count(*) FROM equations e JOIN papers p ON p.id = e.paper "
         f"WHERE e.id IN (SELECT value FROM json_each(?)) AND {INTACT_EQUATION}{where} GROUP BY p.id",
-        (_to_json(map(int, keys)), *values),
-    ).fetchall()
+        to_json(map(int, keys)),
+        *values,
+    )
     return [PaperCount(row[0], _parse_names(row[1]), row[2], row[3], row[4]) for row in rows]
 
 
 def get_trees_in_sections(library: LibraryFiles, sections: Iterable[int]) -> dict[int, int]:
     """Return the keys of the equations of sections that have a tree, each with its section."""
-    rows = library.connection.execute(
+    rows = library.select(
         "SELECT s.id, s.equations, p.first_equation FROM sections s JOIN papers p ON p.id = s.paper "
         f"WHERE s.id IN (SELECT value FROM json_each(?)) AND {INTACT_SECTION} AND {INTACT_PAPER}",
-        (_to_json(map(int, sections)),),
-    ).fetchall()
+        to_json(map(int, sections)),
+    )
     return {first + number: section for section, numbers, first in rows for number in orjson.loads(numbers)}
 
 
@@ -357,9 +342,7 @@ def get_equations(
         nodes: Trees by key that are known already and need not be read.
     """
     wanted = list(map(int, keys))
-    rows = library.connection.execute(
-        f"{_SELECT_EQUATIONS} AND e.id IN (SELECT value FROM json_each(?))", (_to_json(wanted),)
-    ).fetchall()
+    rows = library.select(f"{_SELECT_EQUATIONS} AND e.id IN (SELECT value FROM json_each(?))", to_json(wanted))
     _require_removed(library, wanted, [row["id"] for row in rows])
     known = _read_nodes(library, rows, nodes)
     return {row["id"]: _build_equation(row, row, SectionProse(row["text"], row["heading"]), known) for row in rows}
@@ -379,14 +362,12 @@ def get_equation(library: LibraryFiles, name: str) -> EquationRecord:
     """Return the equation `paper-key#number` or `paper-key#label`; raises `BadInput` if there is none."""
     key, _, last = name.rpartition("#")
     condition, value = ("e.number IS ?", int(last)) if last.isdecimal() and len(last) < 10 else ("e.label IS ?", last)
-    row = library.connection.execute(
-        f"{_SELECT_EQUATIONS} AND p.key IS ? AND {EQUATIONS_OF_PAPER} AND {condition} "
-        "ORDER BY e.whole IS NULL, e.id LIMIT 1",
-        (key, value),
-    ).fetchone()
-    if row is None:
+    query = f"{_SELECT_EQUATIONS} AND p.key IS ? AND {EQUATIONS_OF_PAPER} AND {condition}"
+    rows = library.select(f"{query} ORDER BY e.whole IS NULL, e.id LIMIT 1", key, value)
+    if not rows:
         raise BadInput(f"the library has no equation {name[:200]!r}; an id is PAPER#NUMBER, as a search prints it")
-    return _build_equation(row, row, SectionProse(row["text"], row["heading"]), _read_nodes(library, [row]))
+    row = rows[0]
+    return _build_equation(row, row, SectionProse(row["text"], row["heading"]), _read_nodes(library, rows))
 
 
 def get_paper_page(library: LibraryFiles, key: str, *, only_displays: bool = True) -> PaperPage:
@@ -501,10 +482,6 @@ class SectionProse:
                 return -1
             self._marks.append(at)
         return self._marks[number]
-
-
-def _to_json(values: Iterable[int | str]) -> str:
-    return orjson.dumps(list(values)).decode()
 
 
 def export_equations(

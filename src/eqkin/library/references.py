@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import zlib
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.library.database import INTACT_EQUATION
-from eqkin.library.files import LibraryFiles
+from eqkin.library.files import LibraryFiles, to_json
 
 _SPACING = re.compile(
     r"\\(?:[,;:!>\s]|label\s*\{[^{}\0]*\}"
@@ -49,11 +48,11 @@ NO_EQUATIONS = EquationColumns(*np.zeros((4, 0), np.int64))
 
 def read_columns(library: LibraryFiles, keys: Integers) -> EquationColumns:
     """Return what is known of equations, in the order of their keys; those that are not in the library are left out."""
-    rows = library.connection.execute(
+    rows = library.select(
         "SELECT e.id, e.paper, coalesce(e.whole, e.number), e.latex FROM equations e "
         f"WHERE e.id IN (SELECT value FROM json_each(?)) AND {INTACT_EQUATION}",
-        (json.dumps(keys.tolist()),),
-    ).fetchall()
+        to_json(keys.tolist()),
+    )
     found, paper, display = np.array([row[:3] for row in rows], np.int64).reshape(-1, 3).T
     columns = EquationColumns(found, paper, display, hash_latex([row[3] for row in rows]))
     place = {key: at for at, key in enumerate(found.tolist())}

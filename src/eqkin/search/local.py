@@ -229,7 +229,8 @@ class LocalSnapshot:
 
     def list_keys(self, keys: Iterable[str]) -> Keys:
         """List the equations of papers that have a vector, in order."""
-        found = np.array(self._read(records.get_trees_of_papers, keys), np.int64)
+        found = select_trees(self.library, Filters(papers=tuple(keys)))
+        assert found is not None
         return found[find_members(found, self._index.keys)] if len(self) else found[:0]
 
     def sample_keys(self, limit: int) -> Keys:
