@@ -360,37 +360,34 @@ def is_worth_indexing(formula: str) -> bool:
 
 def _iter_events(body: str) -> Iterator[tuple[int, int, str, str]]:
     r"""Yield headings and display equations as (start, end, environment or "\section" or "\section*", content)."""
-    at = 0
     search = (_EVENT if "$$" in body or _OPENS_INNER.search(body) else _EVENT_WITHOUT_DOLLARS).search
     scanner = Scanner(body)
     endings = _EndingFinder(body)
+    at = 0
     while match := search(body, at):
         start, at = match.span()
-        sign = match[0][:2]
         name = match[1]
-        if name:
-            if name not in _END_PATTERNS:
-                continue
-        elif sign in _MATH_SIGNS:
-            before = start
-            while before > 0 and body[before - 1] == "\\":
-                before -= 1
-            # An odd number of backslashes escapes the sign: `\$`, `\\[2pt]`.
-            if (start - before) % 2:
-                at = start + 1
-                continue
-            if sign in ("$", "\\("):
-                inline = INLINE_FORMULA.match(body, start)
-                at = inline.end() if inline else at
-                continue
-        else:
+        sign = match[0][:2]
+        if name is None and sign not in _MATH_SIGNS:
             title, at = read_heading(scanner, at)
             yield start, at, match[0].rstrip(" \t\r\n\f\v"), title
-            continue
-        span = endings.find(name or sign, at)
-        if span is not None:
+        elif name is None and _is_escaped(body, start):
+            at = start + 1
+        elif name is None and sign in ("$", "\\("):
+            # Inline math is skipped as a whole, so that its signs and environments are not taken for a display.
+            inline = INLINE_FORMULA.match(body, start)
+            at = inline.end() if inline else at
+        elif (name is None or name in _END_PATTERNS) and (span := endings.find(name or sign, at)):
             yield start, span[1], name or "DISPLAY", body[at : span[0]]
             at = span[1]
+
+
+def _is_escaped(text: str, at: int) -> bool:
+    r"""Return whether an odd number of backslashes stands before `at`: `\$`, `\\[2pt]`."""
+    before = at
+    while before > 0 and text[before - 1] == "\\":
+        before -= 1
+    return (at - before) % 2 == 1
 
 
 class _EndingFinder:
