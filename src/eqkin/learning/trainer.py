@@ -197,8 +197,14 @@ class Trainer:
         """Take `count` steps, at most `steps_ahead`; return their losses, (count, parts)."""
         self._now.fill_(self.step)
         for step in range(self.step, self.step + count):
-            self._take_step(partial(self._compute_losses, step))
-        return self._read_losses(count)
+            self._run_step(step)
+        taken = torch.arange(self.step, self.step + count, device=self.device) % self.steps_ahead
+        self.step += count
+        losses: Floats = self._losses[taken].cpu().numpy()
+        return losses
+
+    def _run_step(self, step: int) -> None:
+        self._take_step(partial(self._compute_losses, step))
 
     def _take_step(self, compute_losses: Callable[[], Tensor]) -> None:
         """Take one step. Nothing is read back from the device, so that a CUDA graph can capture the step."""
@@ -226,12 +232,6 @@ class Trainer:
         torch._foreach_sub_(averages, current)
         torch._foreach_mul_(averages, 1.0 - update)
         torch._foreach_add_(averages, current)
-
-    def _read_losses(self, count: int) -> Floats:
-        taken = torch.arange(self.step, self.step + count, device=self.device) % self.steps_ahead
-        self.step += count
-        losses: Floats = self._losses[taken].cpu().numpy()
-        return losses
 
     def _compute_means(self) -> dict[str, float]:
         """Return the total loss and its parts, averaged since the last record."""
@@ -349,7 +349,7 @@ class RecipeTrainer(Trainer):
         self.objective = objective or build_objective(recipe, data, torch.bfloat16 if on_gpu else torch.float32)
         super().__init__(
             self.objective,
-            self._compute_batch_losses,
+            self._compute_step_losses,
             recipe.optimizer,
             parts=self.objective.parts,
             averaged=self.objective.network,
@@ -358,7 +358,9 @@ class RecipeTrainer(Trainer):
             settings=settings,
         )
         self._forward: Callable[[Tensor, Tensor, Tensor], Tensor] = self.objective
+        # The batch of the current step, in a place that captured steps read, and batches that were drawn ahead.
         self._trees = torch.zeros(3 * recipe.batch, dtype=torch.int64, device=self.device)
+        self._drawn_step, self._drawn, self._sizes = -1, self._trees[None], [0]
         self._recorder = _GraphRecorder(self.device) if fast and on_gpu else None
         if self._recorder:
             self.compile()
@@ -377,29 +379,32 @@ class RecipeTrainer(Trainer):
             group.update(fused=False, foreach=True)
         self._update = torch.compile(self._update_weights)
 
-    def take_steps(self, count: int) -> Floats:
-        """Take `count` steps, at most `steps_ahead`; return their losses, (count, parts)."""
-        trees = self._draw(self.step, count)
-        sizes = self.data.forest.get_sizes(trees).sum(1).tolist()
-        self._now.fill_(self.step)
-        for row, nodes in zip(trees, sizes, strict=True):
-            self._trees.copy_(row)
-            if self._recorder is None:
-                self._take_batch(nodes)
-            else:
-                room = round_up_nodes(nodes)
-                self._recorder.run(room, partial(self._take_batch, room))
-        return self._read_losses(count)
+    def _run_step(self, step: int) -> None:
+        if self._recorder is None:
+            super()._run_step(step)
+            return
+        room = round_up_nodes(self._load_batch(step))
+        self._recorder.run(room, partial(self._take_step, partial(self._compute_batch_losses, room)))
+
+    def _compute_step_losses(self, step: int) -> Tensor:
+        return self._compute_batch_losses(self._load_batch(step))
+
+    def _load_batch(self, step: int) -> int:
+        """Load the trees of a step into `self._trees`; return the number of their nodes."""
+        # The batches of many steps are drawn at once, because reading their sizes waits for the device.
+        first = step - step % self.steps_ahead
+        if first != self._drawn_step:
+            self._drawn_step, self._drawn = first, self._draw(first, self.steps_ahead)
+            self._sizes = self.data.forest.get_sizes(self._drawn).sum(1).tolist()
+        self._trees.copy_(self._drawn[step - first])
+        return self._sizes[step - first]
 
     def _draw(self, step: int, count: int) -> Tensor:
         """Draw the trees of some steps, (count, 3 x batch)."""
         return self.data.sampler.draw(make_step_column(step, count, self.device), self.recipe.batch).concatenate()
 
-    def _take_batch(self, room: int) -> None:
-        """Take one step on `self._trees`, padded to `room` nodes."""
-        self._take_step(partial(self._compute_batch_losses, room))
-
     def _compute_batch_losses(self, room: int) -> Tensor:
+        """Return the losses of `self._trees`, padded to `room` nodes."""
         nodes = torch.arange(room, device=self.device)
         # One compiled objective serves all sizes.
         torch._dynamo.mark_dynamic(nodes, 0)
