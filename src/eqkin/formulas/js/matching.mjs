@@ -28,48 +28,20 @@ const isWildcard = (label) => label.startsWith("v:?");
 export const commutes = (label) => ((LABEL_TRAITS.get(label) ?? 0) & UNORDERED) !== 0;
 
 // Numbers of parts of trees: equal parts have the same. A label has a number, and so has a number with one that follows it:
-// `+(a, b)` is the number of `+`, followed by that of `a`, followed by that of `b`. Pairs are in a hash table.
+// `+(a, b)` is the number of `+`, followed by that of `a`, followed by that of `b`.
 class PartNumbers {
   constructor() {
     this.labels = new Map(); // what `describe` returned
+    this.pairs = []; // the numbers of pairs, by first and by second
     this.size = 0;
-    this.makeTable(1 << 12);
-  }
-
-  makeTable(slots) {
-    this.first = new Int32Array(slots);
-    this.second = new Int32Array(slots);
-    this.numbers = new Int32Array(slots); // of pairs; 0 in free slots
-  }
-
-  // The slot of a pair, or the free one where it belongs.
-  findSlot(first, second) {
-    const last = this.numbers.length - 1;
-    let slot = Math.imul(first, 0x9e3779b1) + Math.imul(second, 0x85ebca6b);
-    for (slot = (slot ^ (slot >>> 15)) & last; this.numbers[slot]; slot = (slot + 1) & last) if (this.first[slot] === first && this.second[slot] === second) break;
-    return slot;
   }
 
   // The number of a number and the one that follows it.
   follow(first, second) {
-    const slot = this.findSlot(first, second);
-    if (this.numbers[slot]) return this.numbers[slot];
-    const number = ++this.size;
-    this.store(slot, first, second, number);
-    if (2 * number > this.numbers.length) this.growTable();
+    const followers = (this.pairs[first] ??= new Map());
+    let number = followers.get(second);
+    if (number === undefined) followers.set(second, (number = ++this.size));
     return number;
-  }
-
-  store(slot, first, second, number) {
-    this.first[slot] = first;
-    this.second[slot] = second;
-    this.numbers[slot] = number;
-  }
-
-  growTable() {
-    const { first, second, numbers } = this;
-    this.makeTable(2 * numbers.length);
-    numbers.forEach((number, at) => { if (number) this.store(this.findSlot(first[at], second[at]), first[at], second[at], number); });
   }
 
   // The number of an operator with operands of these numbers, in any order if they commute.
