@@ -18,21 +18,28 @@ const isEuler = (node) => node.text === "e" && (node.label === "v" || node.label
 export const isExponential = (node) => node.label === "pow" && isEuler(node.children[0]);
 export const relabel = (label) => (node) => branch(label, node.children, node.at);
 const reverse = (label) => (node) => branch(label, [...node.children].reverse(), node.at);
-const root = (node, degree) => branch("pow", [node.children[0], branch("frac", [number("1", node.at), degree], node.at)], node.at);
+const root = (node, degree) =>
+  branch("pow", [node.children[0], branch("frac", [number("1", node.at), degree], node.at)], node.at);
 const applyLetter = (letter) => (node) => branch("app", [leaf("v", letter, node.at), ...node.children], node.at);
 // x^{-n} is 1/x^n, except for matrices, whose inverse stays where it is, and for exponentials
-const invert = (node) => (isNumber(node.children[1].children[0], "1") ? node.children[0] : branch("pow", [node.children[0], node.children[1].children[0]], node.at));
-const isInverse = (node) => node.label === "pow" && node.children[1].label === "neg" && !isMatrix(node.children[0]) && !isExponential(node);
+const invert = (node) =>
+  (isNumber(node.children[1].children[0], "1")
+    ? node.children[0]
+    : branch("pow", [node.children[0], node.children[1].children[0]], node.at));
+const isInverse = (node) =>
+  node.label === "pow" && node.children[1].label === "neg" && !isMatrix(node.children[0]) && !isExponential(node);
 const negateIf = (negative, node) => (negative ? branch("neg", [node], node.at) : node);
 
-const isComposed = (node) => node.label === "*" || node.label === "neg" || node.label === "frac" || isInverse(node); // it changes a product
+// What changes a product that it is a part of.
+const isComposed = (node) => node.label === "*" || node.label === "neg" || node.label === "frac" || isInverse(node);
 
 export const RULES = { // label -> rewrite to an equivalent notation, or null
   sqrt: (node) => root(node, number("2", node.at)),
   root: (node) => root(node, node.children[1]),
   "f:exp": (node) => branch("pow", [leaf("c", "e", node.at), ...node.children.slice(0, 1)], node.at),
   column: relabel("binom"),
-  prime: relabel("transpose"), adjoint: relabel("transpose"), star: (node) => branch(isMatrix(node.children[0]) ? "transpose" : "bar", node.children, node.at),
+  prime: relabel("transpose"), adjoint: relabel("transpose"), star: (node) =>
+    branch(isMatrix(node.children[0]) ? "transpose" : "bar", node.children, node.at),
   ":=": relabel("="), "=:": relabel("="), "≡": relabel("="), "≜": relabel("="), "≝": relabel("="), "≐": relabel("="),
   "≅": relabel("≈"), "≃": relabel("≈"),
   ">": reverse("<"), "≥": reverse("≤"), "≫": reverse("≪"), "⊃": reverse("⊂"), "∋": reverse("∈"), "←": reverse("→"), "≻": reverse("≺"), "≽": reverse("≼"),
@@ -40,15 +47,32 @@ export const RULES = { // label -> rewrite to an equivalent notation, or null
   "f:div": relabel("div"), "f:grad": relabel("grad"), "f:curl": relabel("curl"),
   "∬": relabel("∫"), "∭": relabel("∫"), "∮": relabel("∫"), "∯": relabel("∫"),
   "×": (node) => (hasChild(node, isNumeral) ? relabel("*")(node) : null),
-  neg: (node) => (node.children[0].label === "dots" ? node.children[0] : node.children[0].label === "neg" ? node.children[0].children[0] : null),
-  "+": (node) => (hasChild(node, isSum) ? branch("+", node.children.flatMap((child) => listOf(child, "+")), node.at) : findLaplacian(node)),
+  neg: (node) =>
+    (node.children[0].label === "dots"
+      ? node.children[0]
+      : node.children[0].label === "neg" ? node.children[0].children[0] : null),
+  "+": (node) =>
+    (hasChild(node, isSum)
+      ? branch("+", node.children.flatMap((child) => listOf(child, "+")), node.at)
+      : findLaplacian(node)),
   "*": (node) => readPrescript(node) ?? multiply(node), frac: divide,
-  pow: (node) => (isInverse(node) ? branch("frac", [number("1", node.at), invert(node)], node.at) : /^0?\.5$/.test(node.children[1].text) ? root(node, number("2", node.at)) : readExponential(node) ?? readCombinations(node)),
+  pow: (node) =>
+    (isInverse(node)
+      ? branch("frac", [number("1", node.at), invert(node)], node.at)
+      : /^0?\.5$/.test(node.children[1].text)
+        ? root(node, number("2", node.at))
+        : readExponential(node) ?? readCombinations(node)),
   div: (node) => (node.children[0].label === "grad" ? relabel("laplace")(node.children[0]) : null),
-  set: (node) => (node.children.length === 1 && node.children[0].label === "colon" ? branch("set", [relabel("given")(node.children[0])], node.at) : null),
+  set: (node) =>
+    (node.children.length === 1 && node.children[0].label === "colon"
+      ? branch("set", [relabel("given")(node.children[0])], node.at)
+      : null),
   v: (node) => (node.text === "π" ? leaf("c", "π", node.at) : node.name !== null ? readSubscript(node) : null),
   app: readChoice, chain: joinChain,
-  "∈": (node) => (node.children[1]?.is(PAIR) && node.children[1].children.length === 2 ? branch("∈", [node.children[0], relabel("interval")(node.children[1])], node.at) : null),
+  "∈": (node) =>
+    (node.children[1]?.is(PAIR) && node.children[1].children.length === 2
+      ? branch("∈", [node.children[0], relabel("interval")(node.children[1])], node.at)
+      : null),
   commutator: (node) => (node.children.some((child) => child.is(BOUND)) ? relabel("interval")(node) : null),
   max: uniteOperands, min: uniteOperands,
 };
@@ -56,14 +80,23 @@ export const RULES = { // label -> rewrite to an equivalent notation, or null
 // u_t, u_{xx}: derivatives, if the letter is one of those that are usually differentiated by coordinates.
 function readSubscript(node) {
   const { base, letters } = node.name;
-  if (letters === null || !USUALLY_DIFFERENTIATED.has(base) || !letters.length || letters.length > 3 || node.text.length !== base.length + 1 + letters.length) return null;
-  return letters.every((letter) => COORDINATES.has(letter)) ? branch("D", [base, ...letters].map((letter) => leaf("v", letter, node.at)), node.at) : null;
+  if (letters === null
+    || !USUALLY_DIFFERENTIATED.has(base)
+    || !letters.length
+    || letters.length > 3
+    || node.text.length !== base.length + 1 + letters.length)
+    return null;
+  return letters.every((letter) => COORDINATES.has(letter))
+    ? branch("D", [base, ...letters].map((letter) => leaf("v", letter, node.at)), node.at)
+    : null;
 }
 
 // The base of an exponential is a number and cannot be renamed; e^2 may be the square of a variable.
 function readExponential(node) {
   const base = node.children[0], exponent = node.children[1];
-  return base.label === "v" && base.text === "e" && exponent.label !== "n" ? branch("pow", [leaf("c", "e", base.at), exponent], node.at) : null;
+  return base.label === "v" && base.text === "e" && exponent.label !== "n"
+    ? branch("pow", [leaf("c", "e", base.at), exponent], node.at)
+    : null;
 }
 
 // max(a, b) is max{a, b}.
@@ -75,15 +108,27 @@ function uniteOperands(node) {
 // a := b = c says the same as a = b = c.
 function joinChain(node) {
   const links = node.children, [{ label }] = links;
-  if (!links[0].is(EQUATION) || !links.every((link, k) => link.label === label && link.children.length === 2 && (!k || hashTree(link.children[0]) === hashTree(links[k - 1].children[1])))) return null;
+  if (!links[0].is(EQUATION)
+    || !links.every((link, k) =>
+      link.label === label
+        && link.children.length === 2
+        && (!k || hashTree(link.children[0]) === hashTree(links[k - 1].children[1]))))
+    return null;
   return branch(label, [links[0].children[0], ...links.map((link) => link.children[1])], node.at);
 }
 
 // C_n^k, C^n_k and C(n, k) are binomial coefficients.
 function readCombinations(node) {
-  const base = node.children[0], upper = node.children[1], isIndexed = base.label === "idx" && base.children.length === 2 && base.children[0].text === "C";
-  const lower = isIndexed ? base.children[1] : base.name !== null && base.name.base === "C" ? base.name.subscript : null;
-  return lower !== null && lower.is(COUNT) && upper.is(COUNT) ? branch("binom", /^[nN]$/.test(upper.text) && /^[krji]$/.test(lower.text) ? [upper, lower] : [lower, upper], node.at) : null;
+  const base = node.children[0];
+  const upper = node.children[1];
+  const isIndexed = base.label === "idx" && base.children.length === 2 && base.children[0].text === "C";
+  const lower = isIndexed
+    ? base.children[1]
+    : base.name !== null && base.name.base === "C" ? base.name.subscript : null;
+  return lower !== null && lower.is(COUNT) && upper.is(COUNT)
+    ? branch("binom", /^[nN]$/.test(upper.text) && /^[krji]$/.test(lower.text) ? [upper, lower] : [lower, upper],
+      node.at)
+    : null;
 }
 
 // {}^t X is a transpose, {}_n C_k a binomial coefficient.
@@ -95,7 +140,9 @@ function readPrescript(node) {
   const isChoice = base.name !== null && base.name.base === "C" && script.is(COUNT) && base.name.subscript.is(COUNT);
   const isTranspose = node.children[k].label === "pow" && /^[tT]$/.test(script.text);
   if (!isChoice && !isTranspose) return null;
-  const read = isChoice ? branch("binom", [script, base.name.subscript], node.at) : branch("transpose", [base], node.at);
+  const read = isChoice
+    ? branch("binom", [script, base.name.subscript], node.at)
+    : branch("transpose", [base], node.at);
   return combine("*", [...node.children.slice(0, k), read, ...node.children.slice(k + 2)], node.at);
 }
 
@@ -108,12 +155,18 @@ function readChoice(node) {
 // u_xx + u_yy (+ u_zz) is the Laplacian of u.
 function findLaplacian(node) {
   if (!hasChild(node, isDerivative)) return null;
-  const isSecond = (child, letter) => child.label === "D" && child.children.length === 3 && child.children.slice(1).every((v) => v.label === "v" && v.text === letter);
+  const isSecond = (child, letter) =>
+    child.label === "D"
+      && child.children.length === 3
+      && child.children.slice(1).every((v) => v.label === "v" && v.text === letter);
   const first = node.children.find((child) => isSecond(child, "x"));
   if (first === undefined) return null;
-  const parts = ["x", "y", "z"].map((letter) => node.children.find((child) => isSecond(child, letter) && child.children[0].text === first.children[0].text));
+  const parts = ["x", "y", "z"].map((letter) =>
+    node.children.find((child) => isSecond(child, letter) && child.children[0].text === first.children[0].text));
   if (parts[1] === undefined) return null;
-  return combine("+", [branch("laplace", [first.children[0]], first.at), ...node.children.filter((child) => !parts.includes(child))], node.at);
+  return combine("+",
+    [branch("laplace", [first.children[0]], first.at), ...node.children.filter((child) => !parts.includes(child))],
+    node.at);
 }
 
 // Products are flat; signs come to the front, fractions and inverses become one fraction.
@@ -127,7 +180,8 @@ function multiply(node) {
     else if (isInverse(factor)) below.push(invert(factor));
     else above.push(...listOf(factor, "*"));
   }
-  if (!below.length) return changed || above.length !== node.children.length ? negateIf(negative, branch("*", above, node.at)) : null;
+  if (!below.length)
+    return changed || above.length !== node.children.length ? negateIf(negative, branch("*", above, node.at)) : null;
   const numerator = above.filter((factor) => !isNumber(factor, "1"));
   const top = numerator.length ? combine("*", numerator, node.at) : number("1", node.at);
   return negateIf(negative, branch("frac", [top, combine("*", below, node.at)], node.at));
@@ -145,7 +199,9 @@ function divide(node) {
   }
   if (!negative && above.label !== "frac" && below.label !== "frac") return null;
   const numerator = top.length > 1 ? top.filter((factor) => !isNumber(factor, "1")) : top;
-  const result = branch("frac", [numerator.length ? combine("*", numerator, node.at) : number("1", node.at), combine("*", bottom, node.at)], node.at);
+  const result = branch("frac",
+    [numerator.length ? combine("*", numerator, node.at) : number("1", node.at), combine("*", bottom, node.at)],
+    node.at);
   return negateIf(negative, result);
 }
 

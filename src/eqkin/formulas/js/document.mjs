@@ -46,7 +46,8 @@ function use(pending) {
         Object.assign(session.macros, makeTable([definition]));
         pending.push(definition.body, definition.alias);
         for (const kind of definition.args) if (kind[0] === "o" && kind[1]) pending.push(kind[1]);
-      } else if (session.macros[name] === undefined && session.base[name] === undefined && !isDefined(name)) missing.push(name);
+      } else if (session.macros[name] === undefined && session.base[name] === undefined && !isDefined(name))
+        missing.push(name);
     }
   }
   return missing;
@@ -60,7 +61,10 @@ const PRIMITIVES = new Set(
 );
 
 function canSettle(name) {
-  return !settled.has(name) && settled.size < limits.macros_per_paper && !PRIMITIVES.has(name) && !limits.diagram_commands.includes(name);
+  return !settled.has(name)
+    && settled.size < limits.macros_per_paper
+    && !PRIMITIVES.has(name)
+    && !limits.diagram_commands.includes(name);
 }
 
 // A command that a package provides is taken from there; any other becomes a named symbol or operator.
@@ -120,7 +124,9 @@ function makeStandIn(command, count) {
   const values = Array.from({ length: count }, (_, i) => "{#" + (i + 1) + "}").join("");
   const symbol = (count ? "\\operatorname{" : "\\mathrm{") + name + "}";
   const args = new Array(count).fill(["m"]);
-  const expand = makeMacro({ name: command, args, body: "\\TextOrMath{" + name + " }{" + symbol + "}" + values, prefix: "" }, 0);
+  const expand = makeMacro({ name: command, args, body: "\\TextOrMath{" + name + " }{" + symbol + "}" + values,
+    prefix: "" },
+    0);
   return (context) => {
     session.unknown.add(command);
     return expand(context);

@@ -20,7 +20,8 @@ const WILDCARD_SIMILARITY = 0.5; // of a wildcard and what it matches
 const MIN_PART_NODES = 3; // of an operator tree that counts as a part of another
 const MIN_RENAMED_OPERATORS = 2; // of one that counts as a part of another under other names
 const DISSOLVED_TAGS = words("mrow mstyle mpadded math"); // a row like any other
-const GROUP_TAGS = words("mrow mstyle mpadded math mtd menclose merror mphantom mtable mtr semantics"); // their extent says nothing about operands
+// Elements whose extent says nothing about operands.
+const GROUP_TAGS = words("mrow mstyle mpadded math mtd menclose merror mphantom mtable mtr semantics");
 const SCRIPT_NAMES = { munder: "msub", mover: "msup", munderover: "msubsup" };
 const OPENING_SIGNS = new Set("([{⟨⌊⌈"), CLOSING_SIGNS = new Set(")]}⟩⌋⌉"), BARS = new Set("|∥");
 const FINAL_PUNCTUATION = new Set(".,;:");
@@ -36,7 +37,8 @@ const SHOWN_SIGNS = new Map(Object.entries({
 const INVISIBLE_SIGNS = new Set("\u2061\u2062\u2063\u2064\u200b");
 const shownTexts = new Map();
 const nameTag = (tag) => SCRIPT_NAMES[tag] ?? tag;
-const haveSameRole = (tag, other) => nameTag(tag) === nameTag(other) || (DISSOLVED_TAGS.has(tag) && DISSOLVED_TAGS.has(other));
+const haveSameRole = (tag, other) =>
+  nameTag(tag) === nameTag(other) || (DISSOLVED_TAGS.has(tag) && DISSOLVED_TAGS.has(other));
 
 // What a leaf with a text shows; "" for nothing.
 function findShown(text) {
@@ -112,20 +114,28 @@ class Presentation {
   }
   findEnd(node) {
     const origin = this.findNode(node);
-    if (this.count[origin] > 1 && TERNARY_TAGS.has(this.tag[origin]) && this.tree.isLeaf(node)) return this.ends[this.first[origin] + 1]; // a name with an index: without the exponent
+    // A name with an index: without the exponent.
+    if (this.count[origin] > 1 && TERNARY_TAGS.has(this.tag[origin]) && this.tree.isLeaf(node))
+      return this.ends[this.first[origin] + 1];
     return this.ends[origin];
   }
 
   // Find the leaves from the first to the last of each node of the operator tree; 0 and 0 if it has none.
   findExtents() {
-    const { tree, signs, extentStarts, extentEnds } = this, before = extentEnds.length, depths = [0]; // brackets that are open before each leaf, and after the last
+    // Brackets that are open before each leaf, and after the last.
+    const { tree, signs, extentStarts, extentEnds } = this, before = extentEnds.length, depths = [0];
     if (before === tree.labels.length) return;
-    for (let leaf = 0; leaf < signs.length; leaf++) depths[leaf + 1] = depths[leaf] + (OPENING_SIGNS.has(signs[leaf]) ? 1 : 0) - (CLOSING_SIGNS.has(signs[leaf]) ? 1 : 0);
+    for (let leaf = 0; leaf < signs.length; leaf++) {
+      const opened = OPENING_SIGNS.has(signs[leaf]) ? 1 : 0;
+      const closed = CLOSING_SIGNS.has(signs[leaf]) ? 1 : 0;
+      depths[leaf + 1] = depths[leaf] + opened - closed;
+    }
     for (let node = before; node < tree.labels.length; node++) {
       extentStarts[node] = 0;
       extentEnds[node] = 0;
     }
-    for (let node = tree.labels.length - 1; node >= before; node--) { // matching may have added nodes since, none of them below others
+    // Matching may have added nodes since, none of them below others.
+    for (let node = tree.labels.length - 1; node >= before; node--) {
       const from = this.findStart(node), to = this.findEnd(node), children = tree.children[node];
       let start = signs.length, end = 0;
       for (let k = 0; k < children.length; k++) {
@@ -176,12 +186,16 @@ class Presentation {
     let isInside = start < end;
     for (let leaf = start; leaf < end && isInside; leaf++) isInside = leaves.has(leaf);
     if (isInside) found.push(node);
-    else if (start < end) for (let child = this.first[node], last = child + this.count[node]; child < last; child++) this.listMaximalNodes(leaves, child, found);
+    else if (start < end)
+      for (let child = this.first[node], last = child + this.count[node]; child < last; child++)
+        this.listMaximalNodes(leaves, child, found);
     return found;
   }
 
   isSameAs({ size, tag, meaning, count }) {
-    return size === this.size && tag.every((name, node) => name === this.tag[node] && meaning[node] === this.meaning[node] && count[node] === this.count[node]);
+    return size === this.size
+      && tag.every((name, node) =>
+        name === this.tag[node] && meaning[node] === this.meaning[node] && count[node] === this.count[node]);
   }
 }
 
@@ -202,10 +216,13 @@ class Explainer {
   explain(hit, forms, isComplete) {
     const [relation, found] = this.findRelation(hit, forms);
     if (!isComplete) return { relation };
-    const { query } = this, match = found ?? new TreeAligner(query.tree, hit.tree).align(), explained = new PartPairs(query, hit, match);
+    const { query } = this;
+    const match = found ?? new TreeAligner(query.tree, hit.tree).align();
+    const explained = new PartPairs(query, hit, match);
     const pairings = explained.listPairings(), changes = relation ? listChanges(query.tree, hit.tree, match) : [];
     if (relation === "rewritten" && !changes.length) changes.push("notation");
-    return { relation, pairings, renaming: listRenaming(query.tree, match), bindings: explained.listBindings(this.wildcards), changes };
+    return { relation, pairings, renaming: listRenaming(query.tree, match),
+      bindings: explained.listBindings(this.wildcards), changes };
   }
 
   // The relation of a hit to the query, and the match that shows it.
@@ -218,7 +235,8 @@ class Explainer {
     const renamed = matchTrees(ours, tree, { rename: true, part: false });
     if (renamed !== null || forms.includes("renamed")) return ["renamed", renamed];
     if (match !== null) return ["contains", match];
-    for (const [relation, pattern, other, rename] of [["contains", ours, tree, true], ["part of", tree, ours, false], ["part of", tree, ours, true]]) {
+    for (const [relation, pattern, other, rename] of [["contains", ours, tree, true], ["part of", tree, ours, false],
+      ["part of", tree, ours, true]]) {
       if (!isPartWorthNaming(pattern, rename)) continue;
       match = matchTrees(pattern, other, { rename });
       if (match !== null) return [relation, pattern === ours ? match : invertMatch(match)];
@@ -230,7 +248,8 @@ class Explainer {
   isShownBy(hit) {
     if (!this.signs.every((sign, at) => sign === hit.signs[at])) return false;
     const shown = hit.listShown();
-    return this.shown.every((sign, at) => sign === shown[at]) && shown.slice(this.shown.length).every((sign) => FINAL_PUNCTUATION.has(sign));
+    return this.shown.every((sign, at) => sign === shown[at])
+      && shown.slice(this.shown.length).every((sign) => FINAL_PUNCTUATION.has(sign));
   }
 }
 
@@ -240,7 +259,8 @@ function isPartWorthNaming(tree, rename) {
 }
 
 function invertMatch({ pairs, renaming }) {
-  return { whole: false, pairs: pairs.map(([ours, theirs]) => [theirs, ours]), renaming: new Map([...renaming].map(([ours, theirs]) => [theirs, ours])), bindings: new Map() };
+  return { whole: false, pairs: pairs.map(([ours, theirs]) => [theirs, ours]),
+    renaming: new Map([...renaming].map(([ours, theirs]) => [theirs, ours])), bindings: new Map() };
 }
 
 // In which ways matching operands have another order.
@@ -249,12 +269,16 @@ function listChanges(ours, theirs, { pairs }) {
   for (const [node, other] of pairs) {
     if (node >= ours.size || other >= theirs.size || !commutes(ours.labels[node])) continue;
     const order = ours.children[node].map((child) => theirs.children[other].indexOf(partner.get(child))).filter((place) => place >= 0);
-    if (order.some((place, at) => place < order[at - 1])) changes.add(DIVISIBLE_RELATIONS.has(ours.labels[node]) ? "sides swapped" : "commuted");
+    if (order.some((place, at) => place < order[at - 1]))
+      changes.add(DIVISIBLE_RELATIONS.has(ours.labels[node]) ? "sides swapped" : "commuted");
   }
   return [...changes].sort();
 }
 
-const partition = (text, sign) => (text.includes(sign) ? [text.slice(0, text.indexOf(sign)), sign, text.slice(text.indexOf(sign) + 1)] : [text, "", ""]);
+const partition = (text, sign) =>
+  (text.includes(sign)
+    ? [text.slice(0, text.indexOf(sign)), sign, text.slice(text.indexOf(sign) + 1)]
+    : [text, "", ""]);
 
 // Variables and their other names, without an index or an accent that both have.
 function listRenaming(tree, { renaming }) {
@@ -282,8 +306,10 @@ class PartPairs {
     this.query = query;
     this.hit = hit;
     this.match = match;
-    this.pairings = new Array(query.size).fill(null); // node, node of the hit, similarity; a wildcard has several of them
-    this.partnerStarts = new Array(query.leaves.length).fill(-1); // of each leaf of the query: the first leaf of the hit, if any
+    // For each node of the query: node, node of the hit, similarity; a wildcard has several of them.
+    this.pairings = new Array(query.size).fill(null);
+    // Of each leaf of the query: the first leaf of the hit, if any.
+    this.partnerStarts = new Array(query.leaves.length).fill(-1);
     this.partnerEnds = new Array(query.leaves.length).fill(-1); // the leaf after the last
     this.similarities = new Array(query.leaves.length).fill(0);
     this.used = new Uint8Array(hit.size); // nodes of the hit
@@ -302,7 +328,9 @@ class PartPairs {
         if (!bound.has(node)) bound.set(node, new Set());
         for (let leaf = hit.extentStarts[there]; leaf < hit.extentEnds[there]; leaf++) bound.get(node).add(leaf);
       } else if (!ours.isLeaf(node) && !theirs.isLeaf(there)) inner.push(pair);
-      else if (query.isWritten(node) && hit.isWritten(there)) this.pairNames(query.findStart(node), query.findEnd(node), hit.findStart(there), hit.findEnd(there), ours.named[node] === theirs.named[there]);
+      else if (query.isWritten(node) && hit.isWritten(there))
+        this.pairNames(query.findStart(node), query.findEnd(node), hit.findStart(there), hit.findEnd(there),
+          ours.named[node] === theirs.named[there]);
     }
     for (const [node, leaves] of bound) this.pairWildcard(node, leaves);
     const { extentStarts, extentEnds } = query, extent = (node) => extentEnds[node] - extentStarts[node];
@@ -310,14 +338,16 @@ class PartPairs {
     for (const pair of inner) this.pairSigns(pair[0], pair[1]); // small parts first
     this.pairInnerNodes();
     const found = [];
-    for (const numbers of this.pairings) if (numbers !== null) for (let k = 0; k < numbers.length; k++) found[found.length] = numbers[k];
+    for (const numbers of this.pairings)
+      if (numbers !== null) for (let k = 0; k < numbers.length; k++) found[found.length] = numbers[k];
     return found;
   }
 
   // The nodes of the hit that each wildcard matches, without those below them.
   listBindings(names) {
     const { bindings } = this.match;
-    return names.filter((name) => bindings.has(name)).map((name) => [name, this.hit.listMaximalNodes(this.listLeaves(bindings.get(name)))]);
+    return names.filter((name) => bindings.has(name)).map((name) =>
+      [name, this.hit.listMaximalNodes(this.listLeaves(bindings.get(name)))]);
   }
 
   // The leaves of operands, with the signs before all but the first.
@@ -367,7 +397,8 @@ class PartPairs {
       }
       return;
     }
-    const similarity = isSame ? SAME_SIMILARITY : RENAMED_SIMILARITY, range = (from, to) => new Set(Array.from({ length: to - from }, (_, k) => from + k));
+    const similarity = isSame ? SAME_SIMILARITY : RENAMED_SIMILARITY;
+    const range = (from, to) => new Set(Array.from({ length: to - from }, (_, k) => from + k));
     for (let leaf = start; leaf < end; leaf++) this.setPartner(leaf, first, last, similarity);
     const [mine] = query.listMaximalNodes(range(start, end)), [other] = hit.listMaximalNodes(range(first, last));
     if (mine !== undefined) this.add(mine, other, similarity);
@@ -375,7 +406,11 @@ class PartPairs {
 
   // Pair what remains of two matching parts, signs and brackets, in order.
   pairSigns(ours, theirs) {
-    const { query, hit, used } = this, { names, signs, leaves } = query, namesThere = hit.names, last = hit.extentEnds[theirs], end = query.extentEnds[ours];
+    const { query, hit, used } = this;
+    const { names, signs, leaves } = query;
+    const namesThere = hit.names;
+    const last = hit.extentEnds[theirs];
+    const end = query.extentEnds[ours];
     let at = hit.extentStarts[theirs]; // signs of the hit before it are taken or passed
     for (let leaf = query.extentStarts[ours]; leaf < end; leaf++) {
       if (this.partnerStarts[leaf] >= 0 || names[leaf]) continue;
@@ -391,7 +426,8 @@ class PartPairs {
 
   // Pair fractions, scripts and rows whose leaves match each other, and nothing else does.
   pairInnerNodes() {
-    const { query, hit, partnerStarts, partnerEnds } = this, covered = new Array(hit.leaves.length).fill(-1); // the last node whose leaves match each
+    // For each leaf of the hit the last node whose leaves match it.
+    const { query, hit, partnerStarts, partnerEnds } = this, covered = new Array(hit.leaves.length).fill(-1);
     for (let node = 0; node < query.size; node++) {
       const start = query.starts[node], end = query.ends[node];
       if (!query.count[node] || start === end || this.pairings[node] !== null) continue;
@@ -415,7 +451,8 @@ class PartPairs {
   findInnerNode(tag, first, last) {
     const { used, hit } = this, { count, starts, ends, tag: tags } = hit;
     for (let node = 0; node < hit.size; node++)
-      if (starts[node] === first && ends[node] === last && count[node] && !used[node] && haveSameRole(tag, tags[node])) return node;
+      if (starts[node] === first && ends[node] === last && count[node] && !used[node] && haveSameRole(tag, tags[node]))
+        return node;
     return -1;
   }
 }
@@ -423,8 +460,11 @@ class PartPairs {
 // Presentation trees, each with its operator tree if operator trees are given.
 function readPresentations({ tags, attributes, texts, sizes, tag, attribute, text, n_children }, operators) {
   const parsed = operators ? readOperatorTrees(operators) : [];
-  const meanings = texts.map(findMeaning), types = tags.map(findType), known = operators ? [] : attributes.map(findAttributes);
-  return Array.from(iterTrees(sizes, [tag, attribute, text, n_children]), ([ownTag, ownAttribute, ownText, count], at) => new Presentation({
+  const meanings = texts.map(findMeaning);
+  const types = tags.map(findType);
+  const known = operators ? [] : attributes.map(findAttributes);
+  return Array.from(iterTrees(sizes, [tag, attribute, text, n_children]), ([ownTag, ownAttribute, ownText, count], at) =>
+    new Presentation({
     tag: ownTag.map((number) => tags[number]),
     meaning: ownText.map((number) => meanings[number]),
     count,

@@ -84,7 +84,8 @@ function addStatements(node, root, out) {
   if (isRelation && node !== root) out.push(node);
   if (isRelation && length > 2 && length < 6) {
     for (let i = 0; i < length; i++)
-      for (let j = i + 1; j < length && out.length < MAX_STATEMENTS; j++) out.push(new OperatorNode(kind, [children[i], children[j]], node.at));
+      for (let j = i + 1; j < length && out.length < MAX_STATEMENTS; j++)
+        out.push(new OperatorNode(kind, [children[i], children[j]], node.at));
   } else if (node.is(COMPOUND)) {
     for (let k = 0; k < length; k++) addStatements(children[k], root, out);
     if (node.label === "chain") addConclusion(children, out);
@@ -95,12 +96,14 @@ function addStatements(node, root, out) {
 function addConclusion(links, out) {
   for (let k = 1; k < links.length; k++) {
     const [one, other] = [links[k - 1], links[k]];
-    if (one.children.length !== 2 || other.children.length !== 2 || (one.label === "=") === (other.label === "=")) continue;
+    if (one.children.length !== 2 || other.children.length !== 2 || (one.label === "=") === (other.label === "="))
+      continue;
     const [equation, relation] = one.label === "=" ? [one, other] : [other, one];
     for (const [mine, theirs] of [[0, 1], [1, 0]]) {
       const at = relation.children.findIndex((child) => hashTree(child) === hashTree(equation.children[mine]));
       if (at < 0) continue;
-      out.push(branch(relation.label, relation.children.map((child, j) => (j === at ? equation.children[theirs] : child)), relation.at));
+      out.push(branch(relation.label,
+        relation.children.map((child, j) => (j === at ? equation.children[theirs] : child)), relation.at));
       break;
     }
   }

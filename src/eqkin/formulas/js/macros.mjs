@@ -31,7 +31,8 @@ function readArgument(context, kind) {
   const [letter, first, second] = kind;
   if (letter === "m") return context.consumeArg().tokens;
   if (letter === "o") return readOptionalArgument(context, "[", "]") ?? readTokens(context, first ?? "\\eqkinnovalue");
-  if (letter === "g") return context.future().text === "{" ? context.consumeArg().tokens : readTokens(context, "\\eqkinnovalue");
+  if (letter === "g")
+    return context.future().text === "{" ? context.consumeArg().tokens : readTokens(context, "\\eqkinnovalue");
   if (letter === "d") return readOptionalArgument(context, first, second) ?? readTokens(context, "\\eqkinnovalue");
   if (letter === "u") return context.consumeArg(readTokens(context, first).reverse().map((t) => t.text)).tokens;
   // "s": a star
@@ -75,15 +76,20 @@ function install(context) {
   // a document's own macros come first, then LaTeX and the document's packages, then KaTeX
   const space = Object.getPrototypeOf(context.macros);
   const { has } = space, probe = context.macros; // which `isDefined` asks: it does not know the document's own macros
-  space.has = function (name) { return (this !== probe && session.macros[name] !== undefined) || session.base[name] !== undefined || has.call(this, name); };
+  space.has = function (name) { return (this !== probe && session.macros[name] !== undefined)
+    || session.base[name] !== undefined
+    || has.call(this, name); };
   space.get = function (name) {
-    return Object.hasOwn(this.current, name) ? this.current[name] : session.macros[name] ?? session.base[name] ?? this.builtins[name];
+    return Object.hasOwn(this.current, name)
+      ? this.current[name]
+      : session.macros[name] ?? session.base[name] ?? this.builtins[name];
   };
   let level = 0; // of the token that is being expanded
   expander.expandOnce = function (expandableOnly) {
     // every token passes here: no formula takes longer, or grows larger, than this
     if (Date.now() > session.end) throw new Error("eqkin:time");
-    if (this.stack.length > limits.macro_tokens) throw new Error("eqkin:limit macros expand to more than " + limits.macro_tokens + " tokens");
+    if (this.stack.length > limits.macro_tokens)
+      throw new Error("eqkin:limit macros expand to more than " + limits.macro_tokens + " tokens");
     const token = this.future();
     level = token.level ?? 0;
     if (level && findMacro(level, token.text, this.macros, this.macros.get(token.text)) === undefined) return false;
@@ -95,7 +101,8 @@ function install(context) {
     const builtin = this.macros.builtins[name];
     const current = this.macros.get(name);
     const chosen = here ? findMacro(here, name, this.macros, current) : current;
-    if (chosen === undefined || name.length === 1 || (chosen === current && chosen !== builtin)) return expansionOf.call(this, name);
+    if (chosen === undefined || name.length === 1 || (chosen === current && chosen !== builtin))
+      return expansionOf.call(this, name);
     const expansion = typeof chosen === "function" ? chosen(this) : chosen;
     if (typeof expansion !== "string") return expansion ?? null;
     const tokens = readTokens(this, expansion);
@@ -119,7 +126,8 @@ export function makeMacro({ name, args, body, prefix }, level) {
       tokens = readTokens(context, body);
       // a command defined by its own name uses the previous meaning
       for (const token of tokens)
-        if (token.text.length > 1 && (level || (token.text === name && (session.base[name] !== undefined || isDefined(name)))))
+        if (token.text.length > 1
+          && (level || (token.text === name && (session.base[name] !== undefined || isDefined(name)))))
           token.level = BASE;
     }
     if (!args.length && !prefix) return { tokens, numArgs: 0 };
@@ -233,7 +241,8 @@ export const TESTS = {
   "\\mathit": (context) => {
     // several letters are a word, one name and no product
     const { tokens } = context.consumeArg(), letters = tokens.filter((t) => t.text !== " ");
-    if (letters.length > 1 && letters.every((t) => /^[a-zA-Z]$/.test(t.text))) return surround(context, "\\textit{", letters, "}");
+    if (letters.length > 1 && letters.every((t) => /^[a-zA-Z]$/.test(t.text)))
+      return surround(context, "\\textit{", letters, "}");
     const italic = surround(context, "\\mathit{", tokens, "}");
     italic.tokens.at(-1).noexpand = true; // KaTeX's own
     return italic;

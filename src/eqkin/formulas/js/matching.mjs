@@ -56,11 +56,13 @@ class PartNumbers {
   describe(label) {
     let found = this.labels.get(label);
     if (found === undefined) {
-      found = { number: ++this.size, named: this.size, anonymous: this.size, isOpen: isWildcard(label), isUnordered: commutes(label) };
+      found = { number: ++this.size, named: this.size, anonymous: this.size, isOpen: isWildcard(label),
+        isUnordered: commutes(label) };
       this.labels.set(label, found);
       if (isVariable(label) && label !== "v:") found.anonymous = this.describe("v:").number;
       const [operator, ...names] = splitName(label) ?? [];
-      if (names.length) found.named = this.numberOperands(this.describe(operator), names.map((name) => this.describe(name).named));
+      if (names.length)
+        found.named = this.numberOperands(this.describe(operator), names.map((name) => this.describe(name).named));
     }
     return found;
   }
@@ -87,7 +89,8 @@ function splitName(label) {
   let found = NAME_WITH_INDEX.exec(label);
   if (found !== null) {
     const [, base, index] = found;
-    return ["idx", "v:" + base, ...(/^\p{Nd}/u.test(index) ? ["n:" + index] : [...index].map((letter) => "v:" + letter))];
+    return ["idx", "v:" + base,
+      ...(/^\p{Nd}/u.test(index) ? ["n:" + index] : [...index].map((letter) => "v:" + letter))];
   }
   found = NAME_WITH_ACCENT.exec(label);
   return found !== null ? [found[2], "v:" + found[1]] : null;
@@ -110,7 +113,9 @@ class OperatorTree {
     this.anonymousNumbers = null;
     this.isOpen = []; // whether a part has wildcards
     for (let node = 0; node < count; node++) {
-      const { named, isOpen } = parts.describe(labels[node]), depth = depths[node], parent = depth ? path[depth - 1] : -1;
+      const { named, isOpen } = parts.describe(labels[node]);
+      const depth = depths[node];
+      const parent = depth ? path[depth - 1] : -1;
       this.named[node] = named;
       this.isOpen[node] = isOpen;
       this.children[node] = NO_CHILDREN;
@@ -143,10 +148,13 @@ class OperatorTree {
     const numbers = (this.anonymousNumbers = []);
     for (let node = 0; node < this.labels.length; node++) numbers[node] = parts.describe(this.labels[node]).anonymous;
     for (let node = this.size - 1; node >= 0; node--) {
-      const label = this.labels[node], children = this.children[node], base = children[0]; // whether an index is part of the name depends on the formula
+      // Whether an index is part of the name depends on the formula.
+      const label = this.labels[node], children = this.children[node], base = children[0];
       if (!children.length) continue;
       const isName = label === "idx" && isVariable(this.labels[base]) && this.isLeaf(base);
-      numbers[node] = isName ? parts.describe("v:").number : parts.numberOperands(parts.describe(label), children.map((child) => numbers[child]));
+      numbers[node] = isName
+        ? parts.describe("v:").number
+        : parts.numberOperands(parts.describe(label), children.map((child) => numbers[child]));
     }
     return numbers;
   }
@@ -193,7 +201,8 @@ class OperatorTree {
 // Operator trees in the format of columns.mjs.
 export function readOperatorTrees(operators) {
   const { labels, sizes, label, depth } = operators;
-  return Array.from(iterTrees(sizes, [label, depth]), ([own, depths]) => new OperatorTree(own.map((number) => labels[number]), depths));
+  return Array.from(iterTrees(sizes, [label, depth]),
+    ([own, depths]) => new OperatorTree(own.map((number) => labels[number]), depths));
 }
 
 // The tree of a node that was parsed, with the presentation nodes.
@@ -229,7 +238,8 @@ export function matchTrees(pattern, tree, { rename = false, part = true, limit =
 // Whether a tree has the operands of the pattern's root, where they must be equal up to names.
 function hasOperands(pattern, tree, rename) {
   const label = pattern.labels[0];
-  if (rename ? !commutes(label) : pattern.isOpen[0] || !(commutes(label) || DIVISIBLE_RELATIONS.has(label))) return true;
+  if (rename ? !commutes(label) : pattern.isOpen[0] || !(commutes(label) || DIVISIBLE_RELATIONS.has(label)))
+    return true;
   const ours = rename ? pattern.anonymous : pattern.named, theirs = rename ? tree.anonymous : tree.named;
   return pattern.children[0].every((child) => theirs.includes(ours[child]));
 }
@@ -282,7 +292,8 @@ function appendGoal(goal, last) {
 }
 
 // Whether a node of a pattern may match another, as far as their labels show.
-const areCompatible = (label, other) => label === other || (APPLICATIONS.has(label) ? APPLICATIONS.has(other) : isVariable(other));
+const areCompatible = (label, other) =>
+  label === other || (APPLICATIONS.has(label) ? APPLICATIONS.has(other) : isVariable(other));
 
 // Backtracking search. A step returns the remaining goal, null if none remains, or FAILED.
 class MatchSearch {
@@ -310,10 +321,13 @@ class MatchSearch {
   findStarts(partial) {
     const { pattern, tree } = this, [label] = pattern.labels, found = [];
     if (partial && !commutes(label) && !DIVISIBLE_RELATIONS.has(label) && label !== "frac") return found;
-    const isAny = isWildcard(label), ours = (this.rename ? pattern.anonymous : pattern.named)[0], theirs = this.rename ? tree.anonymous : tree.named;
+    const isAny = isWildcard(label);
+    const ours = (this.rename ? pattern.anonymous : pattern.named)[0];
+    const theirs = this.rename ? tree.anonymous : tree.named;
     for (let node = 0; node < tree.size; node++) {
       const other = tree.labels[node];
-      if (partial ? label === other : this.isOpen(0) ? isAny || areCompatible(label, other) : ours === theirs[node]) found.push(node);
+      if (partial ? label === other : this.isOpen(0) ? isAny || areCompatible(label, other) : ours === theirs[node])
+        found.push(node);
     }
     return found;
   }
@@ -354,7 +368,8 @@ class MatchSearch {
     if (ours.length > theirs.length) return FAILED;
     if (goal.joiner) return this.matchCommuting(goal);
     if (ours.length === 1 && theirs.length > 1) return FAILED;
-    return this.matchNodes(ours[0], theirs[0], goal.partial, ours.length > 1 ? goal.with(ours.slice(1), theirs.slice(1)) : goal.then);
+    return this.matchNodes(ours[0], theirs[0], goal.partial,
+      ours.length > 1 ? goal.with(ours.slice(1), theirs.slice(1)) : goal.then);
   }
 
   matchNodes(ours, theirs, partial, then) {
@@ -366,16 +381,19 @@ class MatchSearch {
       return then;
     }
     this.pairs.push([ours, theirs]);
-    if (pattern.isLeaf(ours) && tree.isLeaf(theirs)) return this.matchLeaves(pattern.labels[ours], tree.labels[theirs]) ? then : FAILED;
+    if (pattern.isLeaf(ours) && tree.isLeaf(theirs))
+      return this.matchLeaves(pattern.labels[ours], tree.labels[theirs]) ? then : FAILED;
     const [label, mine] = pattern.expand(ours), [other, others] = tree.expand(theirs);
     if (!mine.length || !others.length) return FAILED;
     if (label !== other) return this.matchApplication(label, other, mine, others, then);
     if (commutes(label)) return new Goal(this.sortOperands(mine), others, label, partial, then);
     if (partial && label === "frac") {
-      for (const at of [1, 0]) then = new Goal(this.listFactors(pattern, mine[at]), this.listFactors(tree, others[at]), "*", true, then);
+      for (const at of [1, 0])
+        then = new Goal(this.listFactors(pattern, mine[at]), this.listFactors(tree, others[at]), "*", true, then);
       return then;
     }
-    if (partial && DIVISIBLE_RELATIONS.has(label)) return this.choose(listCombinations(others, mine.length, MAX_CHAIN_PARTS).map((members) => new Goal(mine, members, "", false, then)));
+    if (partial && DIVISIBLE_RELATIONS.has(label))
+      return this.choose(listCombinations(others, mine.length, MAX_CHAIN_PARTS).map((members) => new Goal(mine, members, "", false, then)));
     if (label === "frac") return this.matchFraction(mine, others, then);
     return mine.length === others.length ? new Goal(mine, others, "", false, then) : FAILED;
   }
@@ -402,13 +420,18 @@ class MatchSearch {
 
   // `a(?x)` matches `a(x + 1)`, where only the bracket's content decides whether it is a product.
   matchApplication(label, other, mine, others, then) {
-    if (!APPLICATIONS.has(label) || !APPLICATIONS.has(other) || mine.length !== 2 || !mine.some((node) => this.wildcardAt(node))) return FAILED;
+    if (!APPLICATIONS.has(label)
+      || !APPLICATIONS.has(other)
+      || mine.length !== 2
+      || !mine.some((node) => this.wildcardAt(node)))
+      return FAILED;
     if (other === "app") return others.length === 2 ? new Goal(mine, others, "", false, then) : FAILED;
     return new Goal(this.sortOperands(mine), others, "*", false, then);
   }
 
   listFactors(tree, node) {
-    if (tree.labels[node] === "*") return tree === this.pattern ? this.sortOperands(tree.children[node]) : tree.children[node];
+    if (tree.labels[node] === "*")
+      return tree === this.pattern ? this.sortOperands(tree.children[node]) : tree.children[node];
     return tree.labels[node] === "n:1" && tree === this.pattern ? [] : [node];
   }
 
@@ -422,9 +445,15 @@ class MatchSearch {
     const { pattern, tree } = this, [ours] = goal.ours;
     if (this.wildcardAt(ours)) return this.matchWildcards(goal);
     if (!this.rename && !this.isOpen(ours)) return this.matchClosed(goal);
-    if (!this.rename) return this.chooseOperand(goal, ours, goal.theirs.filter((node) => areCompatible(pattern.labels[ours], tree.labels[node])));
-    const options = goal.theirs.filter((node) => pattern.anonymous[ours] === tree.anonymous[node]), hasSameNames = (node) => tree.named[node] === pattern.named[ours];
-    return this.chooseOperand(goal, ours, options.length < 2 ? options : [...options.filter(hasSameNames), ...options.filter((node) => !hasSameNames(node))]);
+    if (!this.rename)
+      return this.chooseOperand(goal, ours,
+        goal.theirs.filter((node) => areCompatible(pattern.labels[ours], tree.labels[node])));
+    const options = goal.theirs.filter((node) => pattern.anonymous[ours] === tree.anonymous[node]);
+    const hasSameNames = (node) => tree.named[node] === pattern.named[ours];
+    return this.chooseOperand(goal, ours,
+      options.length < 2
+        ? options
+        : [...options.filter(hasSameNames), ...options.filter((node) => !hasSameNames(node))]);
   }
 
   // All operands without wildcards match, each the first that is equal.
@@ -442,7 +471,8 @@ class MatchSearch {
     const some = options.slice(0, MAX_OPTIONS);
     this.left -= Math.floor((some.length * goal.theirs.length) / OPERANDS_PER_STEP);
     const rest = goal.ours.filter((node) => node !== ours);
-    return this.choose(some.map((theirs) => new Goal([ours], [theirs], "", false, goal.with(rest, goal.theirs.filter((node) => node !== theirs)))));
+    return this.choose(some.map((theirs) =>
+      new Goal([ours], [theirs], "", false, goal.with(rest, goal.theirs.filter((node) => node !== theirs)))));
   }
 
   // Wildcards, the only operands of the pattern that are left, match operands that commute.
@@ -452,8 +482,10 @@ class MatchSearch {
       if (bound !== undefined) return this.matchBound(goal, node, bound);
     }
     const [ours] = goal.ours;
-    if (goal.ours.length === 1 && !goal.partial) return this.bind(ours, this.wildcardAt(ours), goal.theirs, goal.joiner, goal.then);
-    if (goal.then !== null && !goal.waited) return appendGoal(goal.then, new Goal(goal.ours, goal.theirs, goal.joiner, goal.partial, null, true));
+    if (goal.ours.length === 1 && !goal.partial)
+      return this.bind(ours, this.wildcardAt(ours), goal.theirs, goal.joiner, goal.then);
+    if (goal.then !== null && !goal.waited)
+      return appendGoal(goal.then, new Goal(goal.ours, goal.theirs, goal.joiner, goal.partial, null, true));
     return this.chooseOperand(goal, ours, goal.theirs);
   }
 
@@ -471,7 +503,10 @@ class MatchSearch {
   }
 
   bind(ours, name, nodes, joiner, then) {
-    const { tree } = this, isOne = nodes.length === 1, bound = this.bound.get(name), numbers = (list) => list.map((node) => tree.named[node]);
+    const { tree } = this;
+    const isOne = nodes.length === 1;
+    const bound = this.bound.get(name);
+    const numbers = (list) => list.map((node) => tree.named[node]);
     const named = isOne ? tree.named[nodes[0]] : parts.numberOperands(parts.describe(joiner), numbers(nodes));
     if (bound === undefined) {
       const operands = numbers(isOne ? tree.children[nodes[0]] : nodes);
@@ -485,7 +520,8 @@ class MatchSearch {
   // Continue with the first goal, and store the others for later.
   choose(goals) {
     for (let k = goals.length - 1; k > 0; k--)
-      this.choices.push({ goal: goals[k], pairs: this.pairs.length, bound: this.boundNames.length, names: this.renaming.added.length });
+      this.choices.push({ goal: goals[k], pairs: this.pairs.length, bound: this.boundNames.length,
+        names: this.renaming.added.length });
     return goals.length ? goals[0] : FAILED;
   }
 }
@@ -531,7 +567,8 @@ export class TreeAligner {
 
   align() {
     const { query, hit } = this;
-    for (const [, ours, theirs] of this.listEqualParts().sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2])) this.pairParts(ours, theirs);
+    for (const [, ours, theirs] of this.listEqualParts().sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]))
+      this.pairParts(ours, theirs);
     let queue = [...this.pairs];
     for (let at = 0; at < queue.length; at++) { // upwards, as long as the operators are the same
       const above = query.parents[queue[at][0]], aboveThere = hit.parents[queue[at][1]];
@@ -539,15 +576,18 @@ export class TreeAligner {
     }
     this.pairOperators(0, 0);
     queue = [...this.pairs];
-    for (let at = 0; at < queue.length; at++) queue.push(...this.pairOperands(...queue[at])); // downwards, what is left of their operands
+    // Downwards, what is left of their operands.
+    for (let at = 0; at < queue.length; at++) queue.push(...this.pairOperands(...queue[at]));
     for (let ours = 0; ours < query.size; ours++) { // last, single letters
       if (!query.isLeaf(ours) || !isVariable(query.labels[ours]) || this.pairs.has(ours)) continue;
       const number = query.named[ours];
       let theirs = hit.named.indexOf(number);
-      while (theirs >= 0 && (!hit.isLeaf(theirs) || this.used.has(theirs))) theirs = hit.named.indexOf(number, theirs + 1);
+      while (theirs >= 0
+        && (!hit.isLeaf(theirs) || this.used.has(theirs))) theirs = hit.named.indexOf(number, theirs + 1);
       if (theirs >= 0 && theirs < hit.size) this.pairLeaves(ours, theirs);
     }
-    return { whole: false, pairs: [...this.pairs].sort((a, b) => a[0] - b[0]), renaming: this.renaming.names, bindings: new Map() };
+    return { whole: false, pairs: [...this.pairs].sort((a, b) => a[0] - b[0]), renaming: this.renaming.names,
+      bindings: new Map() };
   }
 
   // Pairs of operators with equal parts below them, after a number to sort them by.
@@ -576,7 +616,8 @@ export class TreeAligner {
       if (error !== FAILED) throw error;
     }
     this.left = search.left;
-    if (!found || search.pairs.some((pair) => this.pairs.has(pair[0]) || this.used.has(pair[1]))) this.renaming.undo(search.knownNames);
+    if (!found || search.pairs.some((pair) => this.pairs.has(pair[0]) || this.used.has(pair[1])))
+      this.renaming.undo(search.knownNames);
     else for (const pair of search.pairs) this.pair(pair[0], pair[1]);
   }
 
@@ -587,7 +628,12 @@ export class TreeAligner {
 
   pairOperators(ours, theirs) {
     const { query, hit } = this;
-    if (this.pairs.has(ours) || this.used.has(theirs) || query.labels[ours] !== hit.labels[theirs] || query.isLeaf(ours) || hit.isLeaf(theirs)) return false;
+    if (this.pairs.has(ours)
+      || this.used.has(theirs)
+      || query.labels[ours] !== hit.labels[theirs]
+      || query.isLeaf(ours)
+      || hit.isLeaf(theirs))
+      return false;
     this.pair(ours, theirs);
     return true;
   }
@@ -612,7 +658,12 @@ export class TreeAligner {
     if (this.pairs.has(ours) || this.used.has(theirs)) return;
     const label = this.query.labels[ours], other = this.hit.labels[theirs];
     // a letter that both have is not renamed for the sake of one leaf
-    if (label !== other && isVariable(label) && isVariable(other) && !this.renaming.names.has(label) && (this.hit.labels.includes(label) || this.query.labels.includes(other))) return;
+    if (label !== other
+      && isVariable(label)
+      && isVariable(other)
+      && !this.renaming.names.has(label)
+      && (this.hit.labels.includes(label) || this.query.labels.includes(other)))
+      return;
     if (this.renaming.add(label, other)) this.pair(ours, theirs);
   }
 }
@@ -628,7 +679,9 @@ export function matchPattern(pattern, operators, limit) {
   const { labels, sizes, label, depth } = operators;
   for (const [own, depths] of iterTrees(sizes, [label, depth])) {
     const theirs = own.map((number) => labels[number]);
-    const match = needed.every((name) => theirs.includes(name)) ? matchTrees(ours, new OperatorTree(theirs, depths), { limit }) : null;
+    const match = needed.every((name) => theirs.includes(name))
+      ? matchTrees(ours, new OperatorTree(theirs, depths), { limit })
+      : null;
     answers.push(match === null ? 0 : match.whole ? 2 : 1);
   }
   return answers;

@@ -57,12 +57,17 @@ export class OperatorParser {
   // The operands of a fraction or a base with its scripts; KaTeX writes \operatorname as two nodes.
   partsOf(i) {
     const nodes = this.childrenOf(i);
-    return nodes.length > 2 && nodes.length > (TERNARY_TAGS.has(this.tag[i]) ? 3 : 2) ? nodes.filter((k) => this.count[k] || !this.meaning[k].isInvisible) : nodes;
+    return nodes.length > 2 && nodes.length > (TERNARY_TAGS.has(this.tag[i]) ? 3 : 2)
+      ? nodes.filter((k) => this.count[k] || !this.meaning[k].isInvisible)
+      : nodes;
   }
 
   // The text below a node, as it is, without spaces ("compact"), or as a part of the name of a variable ("inName").
   textOf(i, form = "text") {
-    if (!this.count[i]) return form === "text" ? this.meaning[i].text : form === "compact" ? this.meaning[i].compact : this.meaning[i].inName;
+    if (!this.count[i])
+      return form === "text"
+        ? this.meaning[i].text
+        : form === "compact" ? this.meaning[i].compact : this.meaning[i].inName;
     let out = "";
     for (let k = this.first[i], end = k + this.count[i]; k < end; k++)
       if (this.count[k] || !this.meaning[k].isInvisible) out += this.textOf(k, form);
@@ -102,7 +107,8 @@ export class OperatorParser {
       else {
         const second = first[i] + 1;
         for (let k = second, end = first[i] + count[i]; k < end; k++)
-          if (this.hasLetter(k, isTensorLetter)) for (const letter of this.lettersIn(k)) if (TENSOR_INDICES.test(letter)) (scripts ??= []).push(letter);
+          if (this.hasLetter(k, isTensorLetter))
+            for (const letter of this.lettersIn(k)) if (TENSOR_INDICES.test(letter)) (scripts ??= []).push(letter);
         if (tag[i] === "msup") continue;
         const base = this.signOf(this.coreOf(first[i]));
         if (roleOf(base) & BIG) {
@@ -110,20 +116,27 @@ export class OperatorParser {
           for (const letter of this.lettersIn(second)) indices.add(letter);
         } else if (tag[i] !== "munder") {
           const forms = (subscripts ??= new Map()).get(base);
-          if (forms === undefined) subscripts.set(base, new Map().set(this.textOf(second), second)); else forms.set(this.textOf(second), second);
+          if (forms === undefined)
+            subscripts.set(base, new Map().set(this.textOf(second), second)); else forms.set(this.textOf(second), second);
         }
       }
     }
     if (isStyled) this.findStyles();
-    if (scripts !== null && scripts.length > 1) this.tensorIndices = new Set(scripts.filter((letter, k) => scripts.indexOf(letter) < k));
+    if (scripts !== null && scripts.length > 1)
+      this.tensorIndices = new Set(scripts.filter((letter, k) => scripts.indexOf(letter) < k));
     if (subscripts !== null) for (const [base, forms] of subscripts) {
       if (forms.size < 2 && !USUALLY_DIFFERENTIATED.has(base)) continue;
-      const texts = [...forms.keys()], isRepeated = texts.some((text) => text.length > 1), isField = FIELDS.has(base) ? isRepeated || texts.includes("t") : isRepeated && USUALLY_DIFFERENTIATED.has(base);
+      const texts = [...forms.keys()];
+      const isRepeated = texts.some((text) => text.length > 1);
+      const isField = FIELDS.has(base)
+        ? isRepeated || texts.includes("t")
+        : isRepeated && USUALLY_DIFFERENTIATED.has(base);
       if (isField && texts.every((text) => /^[txyz]{1,3}$/.test(text))) {
         if (!this.differentiated.size) this.differentiated = new Set();
         this.differentiated.add(base);
       } else if (texts.length > 1 && texts.filter((text) => /^[i-nst0-9+−-]+$/.test(text)).length > 1)
-        for (const i of forms.values()) for (const letter of this.lettersIn(i)) if (INDEX_LETTER.test(letter)) (indices ??= new Set()).add(letter);
+        for (const i of forms.values())
+          for (const letter of this.lettersIn(i)) if (INDEX_LETTER.test(letter)) (indices ??= new Set()).add(letter);
     }
     if (indices !== null) this.indices = indices;
   }
@@ -132,7 +145,8 @@ export class OperatorParser {
     const styles = new Map(), vectors = new Set();
     this.styled = new Set();
     for (let i = this.start; i < this.end; i++) {
-      if (this.tag[i] === "mi" && !this.count[i] && !vectors.has(i)) this.noteStyle(styles, this.meaning[i].name, this.attributes[i].style);
+      if (this.tag[i] === "mi" && !this.count[i] && !vectors.has(i))
+        this.noteStyle(styles, this.meaning[i].name, this.attributes[i].style);
       if (this.tag[i] !== "mover" || this.count[i] < 2 || !this.isVectorSign(this.first[i] + 1)) continue;
       const core = this.coreOf(this.first[i]);
       this.noteStyle(styles, this.signOf(core), "vector");
@@ -244,7 +258,8 @@ export class OperatorParser {
     const meaning = this.meaning[i], sign = meaning.sign, before = lastOf(items);
     if (sign === "\u2061") {
       if (isOperand(before)) before.applies = true;
-    } else if (before !== undefined && before.kind === "sign" && TYPED_SIGNS.has(before.sign + sign)) items[items.length - 1] = signItem(TYPED_SIGNS.get(before.sign + sign), before.at);
+    } else if (before !== undefined && before.kind === "sign" && TYPED_SIGNS.has(before.sign + sign))
+      items[items.length - 1] = signItem(TYPED_SIGNS.get(before.sign + sign), before.at);
     else if (meaning.isBig) items.push(bigItem(sign, i));
     else if (meaning.isDots) items.push(operandItem(leaf("dots", "", i), i));
     else if (meaning.isName) items.push(this.nameItem(sign.trim(), i));
@@ -275,14 +290,21 @@ export class OperatorParser {
 
   // Scripts without a base belong to what is before them: \Gamma^a{}_{bc}
   addScripted(i, items) {
-    const base = this.coreOf(this.first[i]), isBlank = !this.count[base] && ((this.type[base] & ROW_TAG) !== 0 || this.meaning[base].isBlank), before = lastOf(items);
-    if (isBlank && isOperand(before)) before.node = this.addScripts(before.node, this.childrenOf(i).slice(1), this.tag[i], i);
+    const base = this.coreOf(this.first[i]);
+    const isBlank = !this.count[base] && ((this.type[base] & ROW_TAG) !== 0 || this.meaning[base].isBlank);
+    const before = lastOf(items);
+    if (isBlank && isOperand(before))
+      before.node = this.addScripts(before.node, this.childrenOf(i).slice(1), this.tag[i], i);
     else items.push(this.readScripted(i));
   }
 
   // A scripted node: a big operator with its range, a decorated sign, a closing bracket with scripts, or an operand.
   readScripted(i) {
-    const tag = this.tag[i], parts = this.partsOf(i), base = parts[0], scripts = parts.slice(1), core = this.coreOf(base);
+    const tag = this.tag[i];
+    const parts = this.partsOf(i);
+    const base = parts[0];
+    const scripts = parts.slice(1);
+    const core = this.coreOf(base);
     if (this.isIdentifier(core)) return operandItem(this.addScripts(this.parseIdentifier(core), scripts, tag, i), i);
     const isSymbol = (this.type[core] & (LEAF | SYMBOL_TAG)) > LEAF, meaning = this.meaning[core];
     const sign = this.count[core] ? this.signOf(core).replace(/\s+/g, "") : meaning.bareSign;
@@ -292,7 +314,8 @@ export class OperatorParser {
       item.over = (below ? scripts[1] : scripts[0]) ?? -1;
       return item;
     }
-    if (isSymbol && roleOf(sign) & (RELATION | SUM | PRODUCT)) return signItem(sign === "=" && /def|△|:/.test(this.textOf(scripts[0])) ? ":=" : sign, i);
+    if (isSymbol && roleOf(sign) & (RELATION | SUM | PRODUCT))
+      return signItem(sign === "=" && /def|△|:/.test(this.textOf(scripts[0])) ? ":=" : sign, i);
     if (isSymbol && (CLOSERS.has(sign) || sign === "|" || sign === "‖")) {
       const item = signItem(sign, i);
       item.scripts = scripts;
@@ -336,7 +359,8 @@ export class OperatorParser {
       } else {
         const after = isOperand(lastOf(here));
         if (after && open !== null && open.sign === item.sign) close(item);
-        else if (!after || this.hasPartner(items, at) || (item.sign === "|" && this.opensKet(items, at, stack))) stack.push({ open: item, items: [] });
+        else if (!after || this.hasPartner(items, at) || (item.sign === "|" && this.opensKet(items, at, stack)))
+          stack.push({ open: item, items: [] });
         else here.push(item);
       }
     }
@@ -378,7 +402,9 @@ export class OperatorParser {
     const node = this.parseItems(items, at), list = node.label === "list";
     switch (pair) {
       case "()": return list ? branch("tuple", node.children, at) : group(node);
-      case "[]": return list ? branch(node.children.length === 2 ? "commutator" : "tuple", node.children, at) : group(node);
+      case "[]": return list
+        ? branch(node.children.length === 2 ? "commutator" : "tuple", node.children, at)
+        : group(node);
       case "[)": case "(]": return list ? branch("interval", node.children, at) : node;
       case "{}": // braces around a sum are brackets
         if (node.label === "+") return group(node);
@@ -415,20 +441,26 @@ export class OperatorParser {
     for (let k = items.length - 1; roles & IMPLICATION && k >= 0; k--) {
       if (!isSign(items[k], IMPLICATION)) continue;
       const left = items.slice(0, k), right = items.slice(k + 1);
-      if (!left.length || !right.length) return left.length + right.length ? this.parseImplication(left.concat(right), at) : empty(at);
+      if (!left.length || !right.length)
+        return left.length + right.length ? this.parseImplication(left.concat(right), at) : empty(at);
       const sides = [this.parseImplication(left, at), this.parseGiven(right, at)];
-      return items[k].sign === "⇐" ? branch("⇒", sides.reverse(), items[k].at) : branch(items[k].sign, sides, items[k].at);
+      return items[k].sign === "⇐"
+        ? branch("⇒", sides.reverse(), items[k].at)
+        : branch(items[k].sign, sides, items[k].at);
     }
     const quantifier = items[0].sign || (isOperand(items[0]) ? items[0].node.text : "");
-    if (items.length > 1 && (quantifier === "∀" || quantifier === "∃")) return branch(quantifier, [this.parseGiven(items.slice(1), at)], items[0].at);
+    if (items.length > 1 && (quantifier === "∀" || quantifier === "∃"))
+      return branch(quantifier, [this.parseGiven(items.slice(1), at)], items[0].at);
     return this.parseGiven(items, at, roles);
   }
 
   parseGiven(items, at, roles = rolesOf(items)) {
     if (!(roles & GIVEN)) return this.parseRelation(items, at, roles);
     const k = items.findIndex((item) => item.role & GIVEN), left = items.slice(0, k), right = items.slice(k + 1);
-    if (!left.length || !right.length) return left.length + right.length ? this.parseGiven(left.concat(right), at) : empty(at);
-    return branch(items[k].sign === ":" ? "colon" : "given", [this.parseRelation(left, at), this.parseGiven(right, at)], items[k].at);
+    if (!left.length || !right.length)
+      return left.length + right.length ? this.parseGiven(left.concat(right), at) : empty(at);
+    return branch(items[k].sign === ":" ? "colon" : "given",
+      [this.parseRelation(left, at), this.parseGiven(right, at)], items[k].at);
   }
 
   parseRelation(items, at, roles = rolesOf(items)) {
@@ -467,7 +499,8 @@ export class OperatorParser {
       let stop = k + 1;
       while (stop < items.length && !(items[stop].role & RELATION)) stop++;
       let d = k + 1;
-      while (d < stop - 1 && !(this.isDifferential(items[d]) && isOperand(items[d + 1]) && items[d + 1].node.label !== "n")) d++;
+      while (d < stop - 1
+        && !(this.isDifferential(items[d]) && isOperand(items[d + 1]) && items[d + 1].node.label !== "n")) d++;
       const children = [];
       let end = k + 1;
       if (d < stop - 1 && d > k + 1) {
@@ -490,7 +523,8 @@ export class OperatorParser {
   }
 
   addRange(item, children) {
-    const from = item.under >= 0 ? this.parseAt(item.under) : null, to = item.over >= 0 ? this.parseAt(item.over) : null;
+    const from = item.under >= 0 ? this.parseAt(item.under) : null;
+    const to = item.over >= 0 ? this.parseAt(item.over) : null;
     if (from !== null && from.label !== "empty") children.push(branch("from", [from], item.under));
     if (to !== null && to.label !== "empty") children.push(branch("to", [to], item.over));
   }
@@ -566,14 +600,19 @@ export class OperatorParser {
     if (!factors.length) return sign ? leaf("o", sign, at) : empty(at);
     if (factors.length === 1) return factors[0];
     for (let k = 0; k < factors.length; k++) // products among the factors are replaced by theirs
-      if (isOpenProduct(factors[k])) return branch("*", factors.flatMap((node) => (isOpenProduct(node) ? node.children : [node])), at);
+      if (isOpenProduct(factors[k]))
+        return branch("*", factors.flatMap((node) => (isOpenProduct(node) ? node.children : [node])), at);
     return branch("*", factors, at);
   }
 
   // h\nu/k_BT: letters next to each other after a slash are all below it; a/2 b is half of ab.
   readDenominator(items, first, end, at) {
     const factors = [first];
-    while (isOperand(items[end]) && !items[end].bracket && !items[end].applies && items[end].node.is(FACTOR) && !items[end].node.variables) {
+    while (isOperand(items[end])
+      && !items[end].bracket
+      && !items[end].applies
+      && items[end].node.is(FACTOR)
+      && !items[end].node.variables) {
       factors.push(this.parseApplication(items, end));
       end = this.after;
     }
@@ -585,7 +624,8 @@ export class OperatorParser {
   divideBy(factors, above, below) {
     const isD = (node) => node.label === "v" && node.text === "d";
     const parts = listOf(below, "*"), [head] = parts;
-    if (above.label === "boundary" && head.label === "boundary" && parts.length === 1) return branch("D", [above.children[0], ...listOf(head.children[0], "*")], below.at);
+    if (above.label === "boundary" && head.label === "boundary" && parts.length === 1)
+      return branch("D", [above.children[0], ...listOf(head.children[0], "*")], below.at);
     if (isD(head) && parts.length === 2 && factors.length && isD(factors[factors.length - 1]) && !above.grouped) {
       factors.pop();
       return branch("D", [above, parts[1]], below.at);
@@ -609,14 +649,22 @@ export class OperatorParser {
     }
     const { node } = item, { text } = node;
     if (next !== undefined && next.kind !== "sign") {
-      if (node.variables !== null) return branch("D", [this.parseOperand(items, k + 1, at), ...node.variables], item.at); // d/dx, or \partial_x
+      // As in d/dx, or \partial_x.
+      if (node.variables !== null)
+        return branch("D", [this.parseOperand(items, k + 1, at), ...node.variables], item.at);
       const isDelta = text === "Δ" && isOperand(next);
       if (isDelta && node.label === "v" && !next.bracket && next.node.is(DIFFERENCE) && !isLetter(next.node, FIELDS))
         return branch("delta", [this.parseApplication(items, k + 1)], item.at);
       const laplacian = node.label === "pow" && node.children[0].text === "∇" && isNumber(node.children[1], "2");
-      if (laplacian || (isDelta && isLetter(next.node, FIELDS))) return branch("laplace", [this.parseOperand(items, k + 1, at)], item.at);
-      if (text === "∇" || text === "∂") return branch(text === "∇" ? "grad" : "boundary", [this.parseOperand(items, k + 1, at)], item.at);
-    } else if (text === "∇" && next !== undefined && k + 2 < items.length && items[k + 2].kind !== "sign" && (next.sign === "·" || next.sign === "×"))
+      if (laplacian || (isDelta && isLetter(next.node, FIELDS)))
+        return branch("laplace", [this.parseOperand(items, k + 1, at)], item.at);
+      if (text === "∇" || text === "∂")
+        return branch(text === "∇" ? "grad" : "boundary", [this.parseOperand(items, k + 1, at)], item.at);
+    } else if (text === "∇"
+      && next !== undefined
+      && k + 2 < items.length
+      && items[k + 2].kind !== "sign"
+      && (next.sign === "·" || next.sign === "×"))
       return branch(next.sign === "·" ? "div" : "curl", [this.parseOperand(items, k + 2, at)], item.at);
     return item.applies && isOperand(next) ? this.parseFunction(items, k, at) : this.parseApplication(items, k);
   }
@@ -632,7 +680,10 @@ export class OperatorParser {
       if (next.after) node = this.addScripts(node, next.after.scripts, next.after.tag, next.at);
     } else {
       const isGreedy = GREEDY_FUNCTIONS.has(name.text);
-      while (isOperand(items[end]) && !(end > k + 1 && !isGreedy && (items[end].applies || items[end].bracket || this.isDifferential(items[end])))) {
+      while (isOperand(items[end])
+        && !(end > k + 1
+          && !isGreedy
+          && (items[end].applies || items[end].bracket || this.isDifferential(items[end])))) {
         rest.push(items[end].applies ? this.parseOperand(items, end, at) : this.parseApplication(items, end));
         end = this.after;
       }
@@ -655,7 +706,8 @@ export class OperatorParser {
   }
 
   addFactorials(items, node, end) {
-    for (; end < items.length && items[end].kind === "sign" && items[end].sign === "!"; end++) node = branch("factorial", [node], items[end].at);
+    for (; end < items.length && items[end].kind === "sign" && items[end].sign === "!"; end++)
+      node = branch("factorial", [node], items[end].at);
     this.after = end;
     return node;
   }
@@ -671,12 +723,15 @@ export class OperatorParser {
     if (group.bracket === "{") return "EP".includes(letter);
     if (group.bracket === "[") return "EPV".includes(letter) || (group.node.label === "v" && base === node);
     if (group.node.is(ARGUMENT) || isNumber(group.node, "0")) return true;
-    return USUAL_FUNCTIONS.has(letter) && (node.label !== "pow" || node.children[1].label === "n" || node.children[1].label === "neg"); // f^2(x+1)
+    // As in f^2(x+1).
+    return USUAL_FUNCTIONS.has(letter)
+      && (node.label !== "pow" || node.children[1].label === "n" || node.children[1].label === "neg");
   }
 
   applyFunction(name, argument, at) {
     const inner = argument.label === "set" && argument.children.length === 1 ? argument.children[0].label : "";
-    if (inner && inner !== "colon" && (inner !== "given" || name.label === "v")) [argument] = argument.children; // \exp\{-x\}, P\{A|B\}
+    // \exp\{-x\}, P\{A|B\}.
+    if (inner && inner !== "colon" && (inner !== "given" || name.label === "v")) [argument] = argument.children;
     const list = argument.is(PAIR) ? argument.children : argument.label === "empty" ? [] : [argument];
     if (name.label === "prime") name = branch("D", [name.children[0], leaf("any", "", at)], at);
     if (name.label === "D") { // f'(x): the derivative of f(x), by x if that is a variable
@@ -684,7 +739,9 @@ export class OperatorParser {
       const by = name.children.slice(1).map((node) => (node.label === "any" && variable !== null ? variable : node));
       return branch("D", [branch("app", [name.children[0], ...list], at), ...by], at);
     }
-    return name.label === "fn" && list.length ? new OperatorNode(name.kind.applied ??= findOperatorKind("f:" + name.text), list, at) : branch("app", [name, ...list], at);
+    return name.label === "fn" && list.length
+      ? new OperatorNode(name.kind.applied ??= findOperatorKind("f:" + name.text), list, at)
+      : branch("app", [name, ...list], at);
   }
 
   // --- single nodes ----------------------------------------------------------------------------------------------
@@ -700,7 +757,9 @@ export class OperatorParser {
     if (tag === "mroot" && count === 2) return branch("root", this.childrenOf(i).map((k) => this.parseAt(k)), i);
     if (tag === "mtable") return this.parseTable(i, "", "");
     this.unparsed++;
-    return this.count[i] ? branch("p:" + tag, this.childrenOf(i).map((k) => this.parseAt(k)), i) : leaf("o", this.textOf(i), i);
+    return this.count[i]
+      ? branch("p:" + tag, this.childrenOf(i).map((k) => this.parseAt(k)), i)
+      : leaf("o", this.textOf(i), i);
   }
 
   parseIdentifier(i) {
@@ -710,7 +769,8 @@ export class OperatorParser {
 
   // What follows dy, d^2 y or d, above or below a fraction bar; null if it is something else.
   readDifferential(node) {
-    const head = node.label === "*" ? node.children[0] : node, rest = () => (node.label === "*" ? node.children.slice(1) : []);
+    const head = node.label === "*" ? node.children[0] : node;
+    const rest = () => (node.label === "*" ? node.children.slice(1) : []);
     const isD = (x) => x.label === "v" && (x.text === "d" || x.text === "∂") && x.variables === null;
     if (head.label === "boundary") return [head.children[0], ...rest()];
     return isD(head) || (head.label === "pow" && isD(head.children[0])) ? rest() : null;
@@ -719,13 +779,20 @@ export class OperatorParser {
   parseFraction(i, parts) {
     const above = this.parseAt(parts[0]), below = this.parseAt(parts[1]);
     if (this.attributes[i].isBare) return branch("binom", [above, below], i);
-    const fraction = branch("frac", [above, below], i), over = this.readDifferential(above), under = over && this.readDifferential(below);
+    const fraction = branch("frac", [above, below], i);
+    const over = this.readDifferential(above);
+    const under = over && this.readDifferential(below);
     if (!under || !under.length) return fraction;
     const flat = under.flatMap((node) => listOf(node.label === "boundary" ? node.children[0] : node, "*"));
     const variables = flat
       .map((node) => (node.label === "boundary" ? node.children[0] : node))
       .filter((node) => !(node.label === "v" && (node.text === "d" || node.text === "∂")))
-      .flatMap((node) => (node.label !== "pow" ? [node] : node.children[1].label === "n" ? repeat(node.children[0], parseInt(node.children[1].text)) : [branch("idx", node.children, node.at)]));
+      .flatMap((node) =>
+        (node.label !== "pow"
+          ? [node]
+          : node.children[1].label === "n"
+            ? repeat(node.children[0], parseInt(node.children[1].text))
+            : [branch("idx", node.children, node.at)]));
     if (over.length) return branch("D", [combine("*", over, i), ...variables], i);
     return fraction.copy(i, variables);
   }
@@ -745,24 +812,34 @@ export class OperatorParser {
 
   addAccent(base, i, at) {
     const sign = this.textOf(i);
-    if (sign === "˙" || sign === "¨") return branch("D", [base, ...repeat(leaf("v", "t", at), sign === "˙" ? 1 : 2)], at);
-    if (this.isVectorSign(i)) return base.label === "v" && this.styled.has(base.text) ? leaf("v", base.text + ".vector", at) : base;
+    if (sign === "˙" || sign === "¨")
+      return branch("D", [base, ...repeat(leaf("v", "t", at), sign === "˙" ? 1 : 2)], at);
+    if (this.isVectorSign(i))
+      return base.label === "v" && this.styled.has(base.text) ? leaf("v", base.text + ".vector", at) : base;
     if (/^[⏞⏟]$/u.test(sign)) return base;
     if (/^[‾ˉ¯]$/u.test(sign)) return branch("bar", [base], at);
     if (!(sign in ACCENTS)) return this.addSuperscript(base, i, at);
-    return base.label === "v" && !isWild(base) ? leaf("v", base.text + "." + ACCENTS[sign], at) : branch(ACCENTS[sign], [base], at);
+    return base.label === "v" && !isWild(base)
+      ? leaf("v", base.text + "." + ACCENTS[sign], at)
+      : branch(ACCENTS[sign], [base], at);
   }
 
   addSubscript(base, i, at) {
     const node = this.parseAt(i);
     if (node.label === "empty") return base;
-    const members = node.label === "list" || (node.label === "*" && node.children.every((child) => child.label === "v")) ? node.children : [node];
+    const members = node.label === "list" || (node.label === "*" && node.children.every((child) => child.label === "v"))
+      ? node.children
+      : [node];
     if (base.text === "∂") return base.copy(at, members);
-    const ranges = node.label === "+" || (this.indices.size > 0 && this.lettersIn(i).some((letter) => this.indices.has(letter)));
-    if (base.label === "fn" && !ranges) return base.copy(at, base.variables); // a base of a logarithm, a space of a norm
-    if (base.label !== "v" || ranges || isWild(base) || this.hasLetter(i, isWildLetter)) return branch("idx", [base, ...members], at);
+    const ranges = node.label === "+"
+      || (this.indices.size > 0 && this.lettersIn(i).some((letter) => this.indices.has(letter)));
+    // A base of a logarithm, a space of a norm.
+    if (base.label === "fn" && !ranges) return base.copy(at, base.variables);
+    if (base.label !== "v" || ranges || isWild(base) || this.hasLetter(i, isWildLetter))
+      return branch("idx", [base, ...members], at);
     const named = new OperatorNode(findSubscriptedKind(base.kind, this.textOf(i, "inName")), NO_CHILDREN, at);
-    named.name = { base: base.text, subscript: node, letters: this.differentiated.has(base.text) ? this.lettersIn(i) : null };
+    named.name = { base: base.text, subscript: node,
+      letters: this.differentiated.has(base.text) ? this.lettersIn(i) : null };
     return named;
   }
 
@@ -777,20 +854,32 @@ export class OperatorParser {
       if (base.label !== "n" && TRANSPOSES_AS_POWERS.has(sign)) return branch("transpose", [base], at);
       if (STARS.has(sign)) return branch("star", [base], at);
       if (sign === "†" || (sign === "H" && /^[A-Z]/.test(base.text))) return branch("adjoint", [base], at);
-      if (SIGNS_AS_POWERS.has(sign)) return base.label === "v" && !isWild(base) ? leaf("v", base.text + "^" + sign, at) : branch("mark", [base, leaf("o", sign, at)], at);
+      if (SIGNS_AS_POWERS.has(sign))
+        return base.label === "v" && !isWild(base)
+          ? leaf("v", base.text + "^" + sign, at)
+          : branch("mark", [base, leaf("o", sign, at)], at);
     }
     const node = this.parseAt(i);
     if (node.label === "empty") return base;
-    if (base.variables !== null) return base.copy(base.at, base.variables.length === 1 ? repeat(base.variables[0], parseInt(node.text) || 1) : base.variables);
-    if (first === "(" && base.label === "v" && /^\([^()]*\)$/.test(sign)) return branch("idx", [base, node], at); // x^{(i)}
-    if (base.label === "v" && !isWild(base) && this.isTensorIndex(node)) return leaf("v", (base.text.includes("_") ? base.text : base.text + "_") + sign, at);
+    if (base.variables !== null)
+      return base.copy(base.at,
+        base.variables.length === 1 ? repeat(base.variables[0], parseInt(node.text) || 1) : base.variables);
+    // As in x^{(i)}.
+    if (first === "(" && base.label === "v" && /^\([^()]*\)$/.test(sign)) return branch("idx", [base, node], at);
+    if (base.label === "v" && !isWild(base) && this.isTensorIndex(node))
+      return leaf("v", (base.text.includes("_") ? base.text : base.text + "_") + sign, at);
     return branch("pow", [base, node], at);
   }
 
   addPrimes(base, primes, at) {
     const letter = (base.label === "idx" ? base.children[0].text : base.text)[0] ?? "";
     if (/[A-Z]/.test(letter) && primes === 1) return branch("prime", [base], at);
-    if (base.label === "v" && primes === 1 && !isWild(base) && !USUALLY_DIFFERENTIATED.has(letter) && !USUAL_FUNCTIONS.has(letter)) return leaf("v", base.text + "′", at);
+    if (base.label === "v"
+      && primes === 1
+      && !isWild(base)
+      && !USUALLY_DIFFERENTIATED.has(letter)
+      && !USUAL_FUNCTIONS.has(letter))
+      return leaf("v", base.text + "′", at);
     return branch("D", [base, ...repeat(leaf("any", "", at), primes)], at);
   }
 
@@ -804,24 +893,32 @@ export class OperatorParser {
   // T^{\mu\nu}: an upper index is an index if there are several, or if it occurs again.
   isTensorIndex(node) {
     const letters = listOf(node, "*");
-    return letters.every((letter) => letter.label === "v" && TENSOR_INDICES.test(letter.text)) && (letters.length > 1 || this.tensorIndices.has(letters[0].text));
+    return letters.every((letter) => letter.label === "v" && TENSOR_INDICES.test(letter.text))
+      && (letters.length > 1 || this.tensorIndices.has(letters[0].text));
   }
 
   parseTable(i, open, close) {
     const rows = this.childrenOf(i).map((row) => this.childrenOf(row)), pair = open + close;
     if (["()", "[]", "||", "‖‖", "{}"].includes(pair)) {
       const cells = rows.map((row) => row.map((cell) => this.parseAt(cell)));
-      const column = cells.length === 2 && cells.every((row) => row.length === 1 && ["n", "v", "+"].includes(row[0].label));
+      const column = cells.length === 2
+        && cells.every((row) => row.length === 1 && ["n", "v", "+"].includes(row[0].label));
       if (pair === "()" && column) return branch("column", [cells[0][0], cells[1][0]], i);
       return branch(pair === "||" ? "det" : "matrix", cells.map((row) => combine("row", row, i)), i);
     }
-    if (open === "{") return branch("cases", rows.map((row) => combine("with", row.map((cell) => this.parseAt(cell)).filter((node) => node.label !== "empty"), i)), i);
+    if (open === "{")
+      return branch("cases",
+        rows.map((row) =>
+          combine("with", row.map((cell) => this.parseAt(cell)).filter((node) => node.label !== "empty"), i)),
+        i);
     const lines = []; // of an alignment: a line that begins with a sign continues the one before
     for (const row of rows) {
       const items = this.readItems(row), before = lastOf(lines);
       if (!items.length) continue;
       if (before !== undefined && isSign(items[0], RELATION | SUM | PRODUCT)) {
-        while (before.length && before[before.length - 1].kind === "sign" && /^[,.;]$/.test(before[before.length - 1].sign)) before.pop();
+        while (before.length
+          && before[before.length - 1].kind === "sign"
+          && /^[,.;]$/.test(before[before.length - 1].sign)) before.pop();
         before.push(...items);
       } else lines.push(items);
     }
@@ -830,6 +927,8 @@ export class OperatorParser {
 }
 
 function canClose(open, close) {
-  return CLOSING.get(open) === close || ("([".includes(open) && ")]".includes(close)) || (open === "|" && close === "⟩");
+  return CLOSING.get(open) === close
+    || ("([".includes(open) && ")]".includes(close))
+    || (open === "|" && close === "⟩");
 }
 

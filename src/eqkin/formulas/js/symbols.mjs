@@ -3,8 +3,12 @@
 export const words = (text) => new Set(text.split(" "));
 export const ROW_TAGS = words("mrow mstyle mpadded math semantics mtd menclose maction mphantom merror");
 export const SCRIPT_TAGS = words("msub msup msubsup munder mover munderover");
-export const ROW_TAG = 1, SCRIPT_TAG = 2, LETTER_TAG = 4, SYMBOL_TAG = 8, LEAF = 16; // bits of the type of a node: its tag's, and LEAF
-export const findType = (tag) => (ROW_TAGS.has(tag) ? ROW_TAG : SCRIPT_TAGS.has(tag) ? SCRIPT_TAG : tag === "mi" ? LETTER_TAG | SYMBOL_TAG : tag === "mo" ? SYMBOL_TAG : 0);
+// Bits of the type of a node: its tag's, and LEAF.
+export const ROW_TAG = 1, SCRIPT_TAG = 2, LETTER_TAG = 4, SYMBOL_TAG = 8, LEAF = 16;
+export const findType = (tag) =>
+  (ROW_TAGS.has(tag)
+    ? ROW_TAG
+    : SCRIPT_TAGS.has(tag) ? SCRIPT_TAG : tag === "mi" ? LETTER_TAG | SYMBOL_TAG : tag === "mo" ? SYMBOL_TAG : 0);
 export const TERNARY_TAGS = words("msubsup munderover");
 export const SIGN_NAMES = new Map(Object.entries({
   "∣": "|", "❘": "|", "∥": "‖", "−": "-", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟸": "⇐", "⟼": "↦", "⩽": "≤", "⩾": "≥",
@@ -21,12 +25,14 @@ export const FUNCTION_NAMES = new Map(Object.entries({
 export const PLAIN_PRODUCTS = words("· ∗");
 export const CLOSING = new Map(Object.entries({ "(": ")", "[": "]", "{": "}", "⟨": "⟩", "⌊": "⌋", "⌈": "⌉" }));
 export const CLOSERS = new Set(CLOSING.values());
-export const FENCES = new Map(Object.entries({ "⟨|": "bra", "|⟩": "ket", "‖‖": "norm", "⌊⌋": "floor", "⌈⌉": "ceil" })); // around one operand
+// Brackets around one operand.
+export const FENCES = new Map(Object.entries({ "⟨|": "bra", "|⟩": "ket", "‖‖": "norm", "⌊⌋": "floor", "⌈⌉": "ceil" }));
 export const USUAL_FUNCTIONS = words("f g h F G H P p φ ψ Φ Ψ Γ ζ E T");
 export const USUALLY_DIFFERENTIATED = words("u v w f g h φ ψ F Φ Ψ ρ θ T V y");
 export const FIELDS = words("u v w f g h φ ψ Φ Ψ"); // u_t and u_{xx} are derivatives
 export const COORDINATES = words("t x y z");
-const STYLES = new Map(Object.entries({ bold: "bold", "bold-italic": "bold", script: "script", "bold-script": "script", fraktur: "fraktur", "double-struck": "double" }));
+const STYLES = new Map(Object.entries({ bold: "bold", "bold-italic": "bold", script: "script", "bold-script": "script",
+  fraktur: "fraktur", "double-struck": "double" }));
 export const WORD_VARIANTS = words("normal sans-serif monospace"); // letters in them, next to each other, are a word
 export const TENSOR_INDICES = /^[α-δκ-νρστ]$/;
 // names that are also typed without a backslash
@@ -75,7 +81,16 @@ const RELATIONS = "= ≠ < > ≤ ≥ ≈ ≡ ~ ≃ ≅ ∝ ∈ ∉ ∋ ⊂ ⊃ �
 const BIG_OPERATORS = "∑ ∏ ∐ ⋃ ⋂ ⋁ ⋀ ⨁ ⨂ ⨀ ⨄ lim max min sup inf argmax argmin limsup liminf";
 // signs that people type as two; `!=` is not one, since \(n! = 1\) says something else
 export const TYPED_SIGNS = new Map([[":=", ":="], ["<=", "≤"], [">=", "≥"], ["->", "→"], ["=>", "⇒"], ["≤>", "⇔"]]);
-export const GAP = 1, COMMA = 2, IMPLICATION = 4, GIVEN = 8, RELATION = 16, INTEGRAL = 32, SUM = 64, PRODUCT = 128, BIG = 256, BRACKET = 512;
+export const GAP = 1;
+export const COMMA = 2;
+export const IMPLICATION = 4;
+export const GIVEN = 8;
+export const RELATION = 16;
+export const INTEGRAL = 32;
+export const SUM = 64;
+export const PRODUCT = 128;
+export const BIG = 256;
+export const BRACKET = 512;
 const SIGN_ROLES = makeBits([
   [GAP, "gap"],
   [COMMA, ", ; ."],
@@ -91,8 +106,25 @@ const SIGN_ROLES = makeBits([
 export const roleOf = (sign) => SIGN_ROLES.get(sign) ?? 0;
 
 // What the label of a node says about it: bits. The first three hold for a tree if they hold for one of its nodes.
-export const VARIABLE = 1, MATRIX = 2, OMISSIBLE = 4, UNORDERED = 8, RELATION_LABEL = 16, COMPOUND = 32, SOLVABLE = 64, EQUALITY = 128, EQUATION = 256, BIG_SUM = 512;
-export const BIG_LABEL = 1 << 10, ARGUMENT = 1 << 11, DIFFERENCE = 1 << 12, FACTOR = 1 << 13, DECORATED = 1 << 14, SCRIPTED_NAME = 1 << 15, PAIR = 1 << 16, BOUND = 1 << 17, COUNT = 1 << 18;
+export const VARIABLE = 1;
+export const MATRIX = 2;
+export const OMISSIBLE = 4;
+export const UNORDERED = 8;
+export const RELATION_LABEL = 16;
+export const COMPOUND = 32;
+export const SOLVABLE = 64;
+export const EQUALITY = 128;
+export const EQUATION = 256;
+export const BIG_SUM = 512;
+export const BIG_LABEL = 1 << 10;
+export const ARGUMENT = 1 << 11;
+export const DIFFERENCE = 1 << 12;
+export const FACTOR = 1 << 13;
+export const DECORATED = 1 << 14;
+export const SCRIPTED_NAME = 1 << 15;
+export const PAIR = 1 << 16;
+export const BOUND = 1 << 17;
+export const COUNT = 1 << 18;
 export const INHERITED = VARIABLE | MATRIX | OMISSIBLE;
 export const LABEL_TRAITS = makeBits([
   [VARIABLE, "v"],
@@ -186,7 +218,8 @@ export const leaf = (label, text, at) => new OperatorNode(findKind(label, text),
 export const branch = (label, children, at) => new OperatorNode(findOperatorKind(label), children, at);
 export const empty = (at) => leaf("empty", "", at);
 export const isLetter = (node, letters) => node.label === "v" && letters.has(node.text);
-export const isWild = (node) => node.label === "v" && node.text[0] === "?"; // a wildcard of a query: never a part of a name
+// A wildcard of a query: never a part of a name.
+export const isWild = (node) => node.label === "v" && node.text[0] === "?";
 export const isNumber = (node, text) => node.label === "n" && node.text === text;
 export const isSign = (item, role) => item !== undefined && (item.role & role) !== 0;
 export const isOperand = (item) => item !== undefined && item.kind === "operand";
@@ -286,7 +319,8 @@ class TextMeaning {
     this.numberLeaf = findKind("n", text.replace(/\.$/, ""));
     this.bareSign = sign.replace(/\s+/g, "");
     this.compact = text.replace(/\s/g, "");
-    this.inName = this.compact.replace(VARIANT_LETTERS, (letter) => LETTER_NAMES.get(letter)); // in the name of a variable
+    // In the name of a variable.
+    this.inName = this.compact.replace(VARIANT_LETTERS, (letter) => LETTER_NAMES.get(letter));
     this.isInvisible = text === "\u2061";
     this.isTensorIndex = TENSOR_INDICES.test(text);
   }

@@ -51,7 +51,8 @@ function pushChildren(node, into, type = node.type) {
       if (child.character) {
         if (TOKENS.has(type)) text += child.character;
         else if (!ROWS.has(type)) into.push({ type: "mtext", attributes: {}, children: [{ text: child.character }] });
-      } else into.push({ type: "mspace", attributes: { width: child.width.toFixed(4).replace(/\.?0+$/, "") + "em" }, children: [] });
+      } else into.push({ type: "mspace", attributes: { width: child.width.toFixed(4).replace(/\.?0+$/, "") + "em" },
+        children: [] });
     } else text += pushChildren(child, into, type);
   }
   return text;
@@ -81,7 +82,8 @@ class TreeWriter {
   }
   toJSON() {
     const { tags, attributes, texts, sizes, tag, attribute, text, count } = this;
-    return { tags: tags.strings, attributes: attributes.strings, texts: texts.strings, sizes, tag, attribute, text, n_children: count };
+    return { tags: tags.strings, attributes: attributes.strings, texts: texts.strings, sizes, tag, attribute, text,
+      n_children: count };
   }
 }
 
@@ -90,7 +92,8 @@ function flatten(root, trees) {
   let level = [root];
   for (let depth = 1; level.length; depth++) {
     if (depth > limits.tree_depth) throw new Error("eqkin:limit tree deeper than " + limits.tree_depth);
-    if (trees.tag.length - start + level.length > limits.tree_nodes) throw new Error("eqkin:limit tree larger than " + limits.tree_nodes + " nodes");
+    if (trees.tag.length - start + level.length > limits.tree_nodes)
+      throw new Error("eqkin:limit tree larger than " + limits.tree_nodes + " nodes");
     const next = [];
     for (const node of level) {
       const before = next.length;
@@ -121,11 +124,13 @@ function buildTree(latex, displayMode) {
 }
 
 function checkDepth(latex) {
-  if (latex.length > limits.latex_chars) throw new Error("eqkin:limit formula longer than " + limits.latex_chars + " characters");
+  if (latex.length > limits.latex_chars)
+    throw new Error("eqkin:limit formula longer than " + limits.latex_chars + " characters");
   for (let i = 0, depth = 0; i < latex.length; i++) {
     const c = latex.charCodeAt(i);
     if (c === 92) i++;
-    else if (c === 123 && ++depth > limits.latex_depth) throw new Error("eqkin:limit braces deeper than " + limits.latex_depth);
+    else if (c === 123 && ++depth > limits.latex_depth)
+      throw new Error("eqkin:limit braces deeper than " + limits.latex_depth);
     else if (c === 125) depth--;
   }
 }

@@ -92,20 +92,23 @@ function addUp(monomials) {
     const before = out.get(keys[k]);
     if (before === undefined) { out.set(keys[k], term); return; }
     const numerator = before.numerator * term.denominator + term.numerator * before.denominator;
-    if (numerator) out.set(keys[k], makeConstant(numerator, before.denominator * term.denominator, term.factors)); else out.delete(keys[k]);
+    if (numerator)
+      out.set(keys[k], makeConstant(numerator, before.denominator * term.denominator, term.factors)); else out.delete(keys[k]);
   });
   return [...out.values()];
 }
 
 function hashMonomial({ factors }) {
   let key = 0;
-  for (let k = 0; k < factors.length; k++) key = (key + mixPair(factors[k].node.hash, Math.round(factors[k].power * 5040))) | 0;
+  for (let k = 0; k < factors.length; k++)
+    key = (key + mixPair(factors[k].node.hash, Math.round(factors[k].power * 5040))) | 0;
   return key;
 }
 
 function negateAll(monomials) {
   const out = [];
-  for (let k = 0; k < monomials.length; k++) out.push(new Monomial(-monomials[k].numerator, monomials[k].denominator, monomials[k].factors));
+  for (let k = 0; k < monomials.length; k++)
+    out.push(new Monomial(-monomials[k].numerator, monomials[k].denominator, monomials[k].factors));
   return out;
 }
 
@@ -121,7 +124,9 @@ function readNumber(node) { // a fraction as [numerator, denominator], or null
 function parseNumber(text) {
   if (text.includes("/")) return text.split("/").map(Number); // written by buildSum
   if (!/^[0-9]{1,8}([.][0-9]{1,6})?$/.test(text)) return null;
-  const scale = 10 ** (text.split(".")[1]?.length ?? 0), value = Math.round(parseFloat(text) * scale), divisor = findDivisor(value, scale);
+  const scale = 10 ** (text.split(".")[1]?.length ?? 0);
+  const value = Math.round(parseFloat(text) * scale);
+  const divisor = findDivisor(value, scale);
   return [value / divisor, scale / divisor];
 }
 
@@ -164,7 +169,8 @@ function expandNode(node) {
 }
 
 function isExact(sum) {
-  for (let k = 0; k < sum.length; k++) if (!(Math.abs(sum[k].numerator) < MAX_COEFFICIENT && sum[k].denominator < MAX_COEFFICIENT)) return false;
+  for (let k = 0; k < sum.length; k++)
+    if (!(Math.abs(sum[k].numerator) < MAX_COEFFICIENT && sum[k].denominator < MAX_COEFFICIENT)) return false;
   return sum.length <= MAX_TERMS;
 }
 
@@ -193,7 +199,8 @@ function raise(base, power) {
   if (base.traits & MATRIX) return makeAtom(base, power); // what does not commute cannot be cancelled
   const sum = expand(base);
   if (sum.length !== 1) {
-    if (!Number.isInteger(power) || power < 1 || sum.length ** power > MAX_TERMS) return makeAtom(buildSum(sum, base.at), power);
+    if (!Number.isInteger(power) || power < 1 || sum.length ** power > MAX_TERMS)
+      return makeAtom(buildSum(sum, base.at), power);
     let out = sum;
     for (let k = 1; k < power; k++) out = multiplySums(out, sum);
     return addUp(out);
@@ -211,7 +218,10 @@ function raiseSymbolically(node) {
   for (const term of exponent) {
     const unit = new Monomial(1, 1, term.factors), times = term.numerator / term.denominator;
     for (const { node: factor, power } of factors)
-      out = multiplySums(out, term.factors.length ? makeAtom(branch("pow", [factor, buildSum([unit], node.at)], node.at), power * times) : raise(factor, power * times));
+      out = multiplySums(out,
+        term.factors.length
+          ? makeAtom(branch("pow", [factor, buildSum([unit], node.at)], node.at), power * times)
+          : raise(factor, power * times));
   }
   return out;
 }
@@ -219,7 +229,8 @@ function raiseSymbolically(node) {
 // The factors of a monomial, its numbers among them.
 function listFactors(term) {
   const factors = term.factors.slice();
-  for (const [value, power] of [[term.numerator, 1], [term.denominator, -1]]) if (value !== 1) factors.push(makeAtom(number(String(value), 0), power)[0].factors[0]);
+  for (const [value, power] of [[term.numerator, 1], [term.denominator, -1]])
+    if (value !== 1) factors.push(makeAtom(number(String(value), 0), power)[0].factors[0]);
   return factors;
 }
 
@@ -227,18 +238,24 @@ function raiseMonomial(term, power) {
   const factors = term.factors.map((factor) => new Factor(factor.node, factor.power * power));
   if (Number.isInteger(power)) {
     const [above, below] = [term.numerator ** Math.abs(power), term.denominator ** Math.abs(power)];
-    return power > 0 ? new Monomial(above, below, factors) : new Monomial(above < 0 ? -below : below, Math.abs(above), factors);
+    return power > 0
+      ? new Monomial(above, below, factors)
+      : new Monomial(above < 0 ? -below : below, Math.abs(above), factors);
   }
   if (term.numerator < 0) return null;
   const numbers = listFactors(new Monomial(term.numerator, term.denominator, NO_FACTORS));
-  return new Monomial(1, 1, multiplyFactors(factors, numbers.map((factor) => new Factor(factor.node, factor.power * power))));
+  return new Monomial(1, 1,
+    multiplyFactors(factors, numbers.map((factor) => new Factor(factor.node, factor.power * power))));
 }
 
 // log(a^p b^q) = p log a + q log b; the logarithm of an exponential is its exponent.
 function takeLogarithm(term, at) {
   return addUp(listFactors(term).flatMap(({ node, power }) => {
-    const scale = toFraction(power), inner = isExponential(node) ? expand(node.children[1]) : makeAtom(branch("f:log", [node], at));
-    return scale === null ? makeAtom(branch("f:log", [node], at), power) : multiplySums(inner, [makeConstant(scale[0], scale[1])]);
+    const scale = toFraction(power);
+    const inner = isExponential(node) ? expand(node.children[1]) : makeAtom(branch("f:log", [node], at));
+    return scale === null
+      ? makeAtom(branch("f:log", [node], at), power)
+      : multiplySums(inner, [makeConstant(scale[0], scale[1])]);
   }));
 }
 
@@ -269,7 +286,8 @@ function buildSum(terms, at) {
 
 function buildProduct({ numerator, denominator, factors }, at) {
   const nodes = [], size = Math.abs(numerator);
-  if (size !== 1 || denominator !== 1 || !factors.length) nodes.push(new OperatorNode(findFractionKind(size, denominator), NO_CHILDREN, at));
+  if (size !== 1 || denominator !== 1 || !factors.length)
+    nodes.push(new OperatorNode(findFractionKind(size, denominator), NO_CHILDREN, at));
   for (let k = 0; k < factors.length; k++) {
     const { node, power } = factors[k];
     nodes.push(power === 1 ? node : branch("pow", [node, new OperatorNode(findPowerKind(power), NO_CHILDREN, at)], at));
@@ -307,7 +325,8 @@ function clearDenominators(terms) {
   return multiplySums(terms, [scale]);
 }
 
-const isExpandable = ({ node: { label }, power }) => (label === "+" || label === "n") && power > 0 && Number.isInteger(power);
+const isExpandable = ({ node: { label }, power }) =>
+  (label === "+" || label === "n") && power > 0 && Number.isInteger(power);
 
 // Expand the sums among the operands, and numbers whose powers have become whole.
 function expandFactors(terms) {
@@ -324,7 +343,8 @@ function expandFactors(terms) {
     let product = [new Monomial(numerator, denominator, kept)];
     for (const { node, power } of factors.filter(isExpandable)) {
       const value = node.label === "n" && readNumber(node);
-      product = multiplySums(product, value ? [raiseMonomial(makeConstant(value[0], value[1]), power)] : raise(node, power));
+      product = multiplySums(product,
+        value ? [raiseMonomial(makeConstant(value[0], value[1]), power)] : raise(node, power));
     }
     out.push(...product);
   }
@@ -334,10 +354,13 @@ function expandFactors(terms) {
 // An equation between two products without roots; between an exponential and a product, its logarithm.
 function simplifyPair(terms) {
   const one = terms[0], other = terms[1], both = one.factors.concat(other.factors);
-  const sides = [new Monomial(Math.abs(one.numerator), one.denominator, one.factors), new Monomial(Math.abs(other.numerator), other.denominator, other.factors)];
+  const sides = [new Monomial(Math.abs(one.numerator), one.denominator, one.factors),
+    new Monomial(Math.abs(other.numerator), other.denominator, other.factors)];
   if (one.numerator * other.numerator < 0 && both.some(({ node }) => isExponential(node)))
     return addUp([...takeLogarithm(sides[0], 0), ...negateAll(takeLogarithm(sides[1], 0))]);
-  const degree = both.every(({ power }) => Number.isInteger(power)) ? 1 : DENOMINATORS.find((q) => both.every(({ power }) => isWhole(power * q)));
+  const degree = both.every(({ power }) => Number.isInteger(power))
+    ? 1
+    : DENOMINATORS.find((q) => both.every(({ power }) => isWhole(power * q)));
   if (degree === undefined || degree === 1) return null;
   const sign = degree % 2 || one.numerator * other.numerator < 0 ? -1 : 1;
   const [a, b] = sides.map((side) => raiseMonomial(side, degree));
@@ -357,23 +380,35 @@ class Simplifier {
   visit(node) {
     if (node.label === "app" && node.children[0].label === "v") {
       const name = node.children[0].text, before = this.arguments.get(name);
-      const isPlain = node.children.every((child) => !child.children.length && child.label !== "n"), hash = isPlain ? hashTree(node) : 0;
+      const isPlain = node.children.every((child) => !child.children.length && child.label !== "n");
+      const hash = isPlain ? hashTree(node) : 0;
       this.arguments.set(name, before === undefined || before === hash ? hash : 0);
-    } else if (node.label === "D") for (let k = 1; k < node.children.length; k++) if (node.children[k].label !== "any") this.byVariable.add(hashTree(node.children[k]));
-    for (let k = 0; k < node.children.length; k++) if (node.children[k].traits & OMISSIBLE) this.visit(node.children[k]);
+    } else if (node.label === "D")
+      for (let k = 1; k < node.children.length; k++)
+        if (node.children[k].label !== "any") this.byVariable.add(hashTree(node.children[k]));
+    for (let k = 0; k < node.children.length; k++)
+      if (node.children[k].traits & OMISSIBLE) this.visit(node.children[k]);
   }
 
   simplify(node) {
     if (!(node.traits & OMISSIBLE)) return node;
     if (node.label === "app" && this.arguments.get(node.children[0].text)) return node.children[0];
-    if (node.label === "D" && this.byVariable.size < 2) return branch("D", [this.simplify(node.children[0]), ...node.children.slice(1).map((by) => leaf("any", "", by.at))], node.at);
+    if (node.label === "D" && this.byVariable.size < 2)
+      return branch("D",
+        [this.simplify(node.children[0]), ...node.children.slice(1).map((by) => leaf("any", "", by.at))], node.at);
     if (node.is(BIG_LABEL) && node.children.length === 3) {
       const [body, from, to] = node.children, start = from.children[0];
-      if (from.label === "from" && start.label === "=" && start.children[0].label === "v" && start.children[1].label === "n" && to.children[0].label === "v")
+      if (from.label === "from"
+        && start.label === "="
+        && start.children[0].label === "v"
+        && start.children[1].label === "n"
+        && to.children[0].label === "v")
         return branch(node.label, [this.simplify(body), branch("from", [start.children[0]], from.at)], node.at);
     }
     const simplified = mapChildren(node, (child) => this.simplify(child));
-    return node.label === "sup" ? branch("max", simplified.children, node.at) : node.label === "inf" ? branch("min", simplified.children, node.at) : simplified;
+    return node.label === "sup"
+      ? branch("max", simplified.children, node.at)
+      : node.label === "inf" ? branch("min", simplified.children, node.at) : simplified;
   }
 }
 
@@ -381,7 +416,8 @@ export function weaken(node) {
   if (node.children.length !== 2 || !node.is(SOLVABLE)) return node;
   hashTree(node);
   if (node.size > MAX_WEAK_NODES) return node;
-  const isEquality = node.is(EQUALITY), sides = node.traits & OMISSIBLE ? new Simplifier(node).simplify(node).children : node.children;
+  const isEquality = node.is(EQUALITY);
+  const sides = node.traits & OMISSIBLE ? new Simplifier(node).simplify(node).children : node.children;
   let terms = addUp(expand(sides[0]).concat(negateAll(expand(sides[1]))));
   for (let rounds = 0; rounds < 4 && terms.length; rounds++) {
     if (node.traits & MATRIX) break;
@@ -398,6 +434,7 @@ export function weaken(node) {
     if (terms[k].numerator) (terms[k].numerator > 0 ? left : right).push(terms[k]);
   }
   if (isIdentity) return node; // nothing is left of it
-  return branch(node.label === "≈" ? "=" : node.label, [buildSum(left, node.at), buildSum(negateAll(right), node.at)], node.at);
+  return branch(node.label === "≈" ? "=" : node.label, [buildSum(left, node.at), buildSum(negateAll(right), node.at)],
+    node.at);
 }
 

@@ -32,8 +32,10 @@ const REVERSED = { "<": ">", ">": "<", "≤": "≥", "≥": "≤", "≪": "≫",
 const SWAPPABLE = words("= ≠ ≈ ≡ ≃ ≅ :=");
 const TRANSPOSES = ["T", "\\top", "\\mathsf{T}", "\\mathrm{T}", "\\intercal", "'"];
 const NAME_COMMANDS = { // label of a function -> ways to print its name
-  trace: ["\\operatorname{tr}", "\\operatorname{Tr}", "\\mathrm{tr}", "\\text{Tr}"], var: ["\\operatorname{Var}", "\\mathrm{Var}", "\\text{Var}", "\\operatorname{var}"],
-  cov: ["\\operatorname{Cov}", "\\mathrm{Cov}", "\\text{Cov}", "\\operatorname{cov}"], log: ["\\log", "\\ln"], sign: ["\\operatorname{sgn}", "\\operatorname{sign}", "\\mathrm{sgn}"],
+  trace: ["\\operatorname{tr}", "\\operatorname{Tr}", "\\mathrm{tr}", "\\text{Tr}"], var: ["\\operatorname{Var}",
+    "\\mathrm{Var}", "\\text{Var}", "\\operatorname{var}"],
+  cov: ["\\operatorname{Cov}", "\\mathrm{Cov}", "\\text{Cov}", "\\operatorname{cov}"], log: ["\\log", "\\ln"], sign: ["\\operatorname{sgn}",
+    "\\operatorname{sign}", "\\mathrm{sgn}"],
 };
 const KNOWN_COMMANDS = words("sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan log ln exp det dim ker deg gcd hom arg max min sup inf lim Pr lg");
 const BIG_COMMANDS = {
@@ -41,9 +43,12 @@ const BIG_COMMANDS = {
   "⨀": "\\bigodot", "⨄": "\\biguplus", argmax: "\\operatorname*{argmax}", argmin: "\\operatorname*{argmin}", limsup: "\\limsup", liminf: "\\liminf",
   "∫": "\\int", "∬": "\\iint", "∭": "\\iiint", "∮": "\\oint", "∯": "\\oiint", "⨌": "\\iiint",
 };
-const STYLE_COMMANDS = { bold: "\\mathbf", "bold-italic": "\\boldsymbol", "double-struck": "\\mathbb", script: "\\mathcal", fraktur: "\\mathfrak", "sans-serif": "\\mathsf", monospace: "\\mathtt" };
+const STYLE_COMMANDS = { bold: "\\mathbf", "bold-italic": "\\boldsymbol", "double-struck": "\\mathbb",
+  script: "\\mathcal", fraktur: "\\mathfrak", "sans-serif": "\\mathsf", monospace: "\\mathtt" };
 const ACCENT_COMMANDS = { hat: "\\hat", tilde: "\\tilde", check: "\\check", breve: "\\breve", bar: "\\bar" };
-const ACCENT_SIGNS = { "^": "\\hat", "ˆ": "\\hat", "~": "\\tilde", "˜": "\\tilde", "ˇ": "\\check", "˘": "\\breve", "‾": "\\overline", "ˉ": "\\bar", "¯": "\\overline", "⃗": "\\vec", "→": "\\overrightarrow", "˙": "\\dot", "¨": "\\ddot" };
+const ACCENT_SIGNS = { "^": "\\hat", "ˆ": "\\hat", "~": "\\tilde", "˜": "\\tilde", "ˇ": "\\check", "˘": "\\breve",
+  "‾": "\\overline", "ˉ": "\\bar", "¯": "\\overline", "⃗": "\\vec", "→": "\\overrightarrow", "˙": "\\dot",
+  "¨": "\\ddot" };
 const ALPHABETS = ["abcfghjklmnopqrstuvwxyz", "ABCDEFGHJKLMNQRSUVWXYZ", "αβγδζηθκλμνξρστφχψω", "ΓΘΛΞΣΦΨΩ"];
 const FUNCTION_SCRIPTS = words("idx pow star prime mark transpose adjoint");
 const FRESH_LETTERS = [["a", "b"], ["x", "y"], ["u", "v"], ["p", "q"], ["m", "n"]];
@@ -74,7 +79,8 @@ class NotationWriter {
     this.dot = this.pick(["", "", " \\cdot ", " \\, "]);
     this.upright = random() < 0.25 ? "\\mathrm{d}" : "d";
     this.partial = parser.meaning.slice(parser.start, parser.end).some(({ raw }) => raw === "∂");
-    this.moments = { E: this.pick(["\\mathbb{E}", "E", "\\operatorname{E}", "\\mathrm{E}", "\\mathsf{E}"]), P: this.pick(["P", "\\Pr", "\\mathbb{P}", "\\operatorname{P}", "\\mathrm{P}"]) };
+    this.moments = { E: this.pick(["\\mathbb{E}", "E", "\\operatorname{E}", "\\mathrm{E}", "\\mathsf{E}"]),
+      P: this.pick(["P", "\\Pr", "\\mathbb{P}", "\\operatorname{P}", "\\mathrm{P}"]) };
     this.bold = this.pick(["", "\\mathbf", "\\boldsymbol", "\\vec"]);
     this.inRange = false;
     this.letters = new Map(); // letter -> its new name
@@ -101,19 +107,32 @@ class NotationWriter {
   chooseStyles() {
     const styles = new Map(), { tag, meaning, attributes, count, start, end } = this.parser;
     for (let i = start; i < end; i++)
-      if (tag[i] === "mi" && !count[i]) styles.set(meaning[i].raw, (styles.get(meaning[i].raw) ?? new Set()).add(attributes[i].mathvariant ?? ""));
+      if (tag[i] === "mi" && !count[i])
+        styles.set(meaning[i].raw, (styles.get(meaning[i].raw) ?? new Set()).add(attributes[i].mathvariant ?? ""));
     this.variant = new Map([...styles].filter(([, used]) => used.size === 1).map(([letter, used]) => [letter, [...used][0]]));
-    this.plain = new Set([...this.variant.keys()].filter(() => this.free.style && this.random() < 0.5)); // loses its style
+    // Loses its style.
+    this.plain = new Set([...this.variant.keys()].filter(() => this.free.style && this.random() < 0.5));
     this.used = new Set(styles.keys());
   }
 
   // Consistent renaming within an alphabet; functions stay functions, indices stay indices.
   chooseLetters() {
-    const signature = (letter) => ALPHABETS.findIndex((alphabet) => alphabet.includes(letter)) + (USUAL_FUNCTIONS.has(letter) ? "f" : "") + (INDEX_LETTER.test(letter) ? "i" : "")
-      + (USUALLY_DIFFERENTIATED.has(letter) ? "d" : "") + (COORDINATES.has(letter) ? "x" : "") + (TENSOR_INDICES.test(letter) ? "t" : "");
+    const signature = (letter) =>
+      ALPHABETS.findIndex((alphabet) => alphabet.includes(letter)) + (USUAL_FUNCTIONS.has(letter)
+        ? "f"
+        : "") + (INDEX_LETTER.test(letter)
+        ? "i"
+        : "")
+      + (USUALLY_DIFFERENTIATED.has(letter) ? "d" : "") + (COORDINATES.has(letter)
+        ? "x"
+        : "") + (TENSOR_INDICES.test(letter)
+        ? "t"
+        : "");
     for (const alphabet of ALPHABETS) {
-      const own = [...this.used].filter((letter) => letter && alphabet.includes(letter) && !FIXED_LETTERS.has(letter) && this.random() < 0.8);
-      const free = this.shuffle([...alphabet].filter((letter) => !FIXED_LETTERS.has(letter) && (own.includes(letter) || !this.used.has(letter))));
+      const own = [...this.used].filter((letter) =>
+        letter && alphabet.includes(letter) && !FIXED_LETTERS.has(letter) && this.random() < 0.8);
+      const free = this.shuffle([...alphabet].filter((letter) =>
+        !FIXED_LETTERS.has(letter) && (own.includes(letter) || !this.used.has(letter))));
       for (const letter of own) {
         const at = free.findIndex((other) => signature(other) === signature(letter));
         if (at >= 0) this.letters.set(letter, free.splice(at, 1)[0]);
@@ -126,7 +145,11 @@ class NotationWriter {
     const found = new Map();
     for (let level = [root]; level.length; level = level.flatMap((node) => node.children))
       for (const node of level)
-        if (node.label === "v" && node.name !== null && /^[12]$/.test(node.name.subscript.text) && node.name.subscript.label === "n") found.set(node.name.base, (found.get(node.name.base) ?? new Set()).add(node.text));
+        if (node.label === "v"
+          && node.name !== null
+          && /^[12]$/.test(node.name.subscript.text)
+          && node.name.subscript.label === "n")
+          found.set(node.name.base, (found.get(node.name.base) ?? new Set()).add(node.text));
     for (const [base, names] of found) {
       const pair = this.pick(FRESH_LETTERS), taken = [...this.used, ...this.letters.values()];
       if (names.size !== 2 || pair.some((letter) => taken.includes(letter)) || USUAL_FUNCTIONS.has(base)) continue;
@@ -181,7 +204,10 @@ class NotationWriter {
     const multiple = [...letter].length > 1, plain = multiple ? letter : this.letters.get(letter) ?? letter;
     const canRestyle = this.free.style && !multiple && this.variant.has(text);
     variant = this.variant.get(text) ?? variant;
-    if (multiple) return KNOWN_COMMANDS.has(letter) ? `\\${letter} ` : BIG_COMMANDS[letter.replace(/\s/g, "")] ?? `\\operatorname{${letter.replace(/[^\p{L}\d]/gu, "")}}`;
+    if (multiple)
+      return KNOWN_COMMANDS.has(letter)
+        ? `\\${letter} `
+        : BIG_COMMANDS[letter.replace(/\s/g, "")] ?? `\\operatorname{${letter.replace(/[^\p{L}\d]/gu, "")}}`;
     if (this.free.letter && (plain === "ε" || plain === "ϵ")) return this.pick(["\\epsilon ", "\\varepsilon "]);
     if (this.free.letter && (plain === "φ" || plain === "ϕ")) return this.pick(["\\phi ", "\\varphi "]);
     letter = this.printCharacter(plain);
@@ -218,15 +244,22 @@ class NotationWriter {
     if (label.startsWith("f:")) return this.writeFunction(node);
     const method = WRITERS[label];
     if (method !== undefined) return method(this, node);
-    if (roleOf(label) & IMPLICATION) return [this.join(children, ` ${this.relationTex(label)} `, LEVEL.given), LEVEL.implication];
+    if (roleOf(label) & IMPLICATION)
+      return [this.join(children, ` ${this.relationTex(label)} `, LEVEL.given), LEVEL.implication];
     if (roleOf(label) & RELATION) return [this.writeRelation(node), LEVEL.relation];
-    if (roleOf(label) & SUM) return [children.length === 1 ? `${this.signTex(label)} ${this.print(children[0], LEVEL.product)}` : this.join(children, ` ${this.signTex(label)} `, LEVEL.product), LEVEL.sum];
+    if (roleOf(label) & SUM)
+      return [children.length === 1
+        ? `${this.signTex(label)} ${this.print(children[0], LEVEL.product)}`
+        : this.join(children, ` ${this.signTex(label)} `, LEVEL.product),
+        LEVEL.sum];
     if (roleOf(label) & PRODUCT) return [this.join(children, ` ${this.signTex(label)} `, LEVEL.closed), LEVEL.product];
     throw new Error("no notation for " + label);
   }
 
   signTex(sign) {
-    return { "±": "\\pm", "∓": "\\mp", "×": "\\times", "∗": "*", "⊗": "\\otimes", "⊕": "\\oplus", "∪": "\\cup", "∩": "\\cap", "∧": "\\wedge", "∨": "\\vee" }[sign] ?? this.printCharacter(sign);
+    return { "±": "\\pm", "∓": "\\mp", "×": "\\times", "∗": "*", "⊗": "\\otimes", "⊕": "\\oplus", "∪": "\\cup",
+      "∩": "\\cap", "∧": "\\wedge", "∨": "\\vee" }[sign]
+      ?? this.printCharacter(sign);
   }
 
   writeLeaf(node, isFunction = false) {
@@ -255,29 +288,38 @@ class NotationWriter {
   }
 
   writeMoment(node) {
-    const styled = this.variant.has(node.text) && this.parser.tag[node.at] === "mi" && (this.parser.attributes[node.at].mathvariant ?? "") !== "";
+    const styled = this.variant.has(node.text)
+      && this.parser.tag[node.at] === "mi"
+      && (this.parser.attributes[node.at].mathvariant ?? "") !== "";
     return styled && this.free.moment ? this.moments[node.text] : this.printNode(node.at);
   }
 
   // The name of a function as it was printed, or another that means the same.
   writeName(name, at) {
     const { tag, first } = this.parser;
-    if (this.free.name && name in NAME_COMMANDS && !SCRIPT_TAGS.has(tag[at])) return `${this.pick(NAME_COMMANDS[name])} `;
+    if (this.free.name && name in NAME_COMMANDS && !SCRIPT_TAGS.has(tag[at]))
+      return `${this.pick(NAME_COMMANDS[name])} `;
     if (tag[at] === "msup" || tag[at] === "mover") return this.writeName(name, first[at]);
-    if (tag[at] === "msubsup" || tag[at] === "msub") return `${this.writeName(name, first[at])}_{${this.printNode(first[at] + 1)}}`;
+    if (tag[at] === "msubsup" || tag[at] === "msub")
+      return `${this.writeName(name, first[at])}_{${this.printNode(first[at] + 1)}}`;
     let word = "";
     for (let k = 0; k < 12 && at + k < tag.length; k++) {
       word += this.parser.textOf(at + k).replace(/[,.;:]$/, "");
       if ((FUNCTION_NAMES.get(word) ?? word.toLowerCase()) !== name) continue;
       if (KNOWN_COMMANDS.has(word) && !(this.free.name && this.random() < 0.1)) return `\\${word} `;
-      return `${word === "mod" ? "\\text" : this.free.name ? this.pick(["\\operatorname", "\\mathrm", "\\text"]) : "\\operatorname"}{${word.replace(/[^\p{L}\d.-]/gu, "")}}`;
+      return `${word === "mod"
+        ? "\\text"
+        : this.free.name
+          ? this.pick(["\\operatorname", "\\mathrm", "\\text"])
+          : "\\operatorname"}{${word.replace(/[^\p{L}\d.-]/gu, "")}}`;
     }
     return `\\operatorname{${name.replace(/[^\p{L}\d]/gu, "")}}`;
   }
 
   writeRelation(node) {
     let { label, children } = node;
-    if (this.inRange) return this.join(children, ` ${RELATION_COMMANDS[label]?.[0] ?? this.printCharacter(label)} `, LEVEL.sum);
+    if (this.inRange)
+      return this.join(children, ` ${RELATION_COMMANDS[label]?.[0] ?? this.printCharacter(label)} `, LEVEL.sum);
     if (children.length === 2 && this.free.sides && (SWAPPABLE.has(label) || label in REVERSED) && label !== ":=") {
       children = [...children].reverse();
       label = REVERSED[label] ?? label;
@@ -294,7 +336,8 @@ class NotationWriter {
   writeSum(node) {
     const fixed = node.children.some((child) => child.label === "dots");
     const terms = this.free.commute && !fixed ? this.shuffle(node.children) : [...node.children];
-    if (terms[0].label === "neg" && !fixed && this.random() < 0.7) terms.sort((one, other) => (one.label === "neg") - (other.label === "neg"));
+    if (terms[0].label === "neg" && !fixed && this.random() < 0.7)
+      terms.sort((one, other) => (one.label === "neg") - (other.label === "neg"));
     return terms.map((term, k) => {
       const negative = term.label === "neg", tex = this.print(negative ? term.children[0] : term, LEVEL.product);
       return negative ? `-${tex}` : k ? `+${tex}` : tex;
@@ -302,20 +345,36 @@ class NotationWriter {
   }
 
   writeProduct(node) {
-    const commutes = this.free.commute && !node.children.some((child) => isMatrix(child) || child.label === "dots" || child.label === "o" || isD(child) || child.text === "∇" || child.text === "Δ");
+    const commutes = this.free.commute
+      && !node.children.some((child) =>
+        isMatrix(child)
+          || child.label === "dots"
+          || child.label === "o"
+          || isD(child)
+          || child.text === "∇"
+          || child.text === "Δ");
     let factors = node.children;
     if (commutes) {
-      const numbers = factors.filter((child) => child.label === "n"), others = this.shuffle(factors.filter((child) => child.label !== "n"));
+      const numbers = factors.filter((child) => child.label === "n");
+      const others = this.shuffle(factors.filter((child) => child.label !== "n"));
       factors = [...numbers, ...others.filter((child) => !isOpen(child)), ...others.filter(isOpen)];
     }
     let out = "";
     factors.forEach((factor, k) => {
       const last = k === factors.length - 1, before = factors[k - 1];
-      const tex = factor.label === "frac" && !last ? this.writeBar(factor) : this.print(factor, last && factor.label !== "neg" ? LEVEL.open : LEVEL.closed);
+      const tex = factor.label === "frac" && !last
+        ? this.writeBar(factor)
+        : this.print(factor, last && factor.label !== "neg" ? LEVEL.open : LEVEL.closed);
       if (before === undefined) { out = tex; return; }
-      const group = /^(\\left)?[([|]/.test(tex), isFunction = ["v", "idx", "pow", "star", "prime", "D", "fn"].includes(before.label);
-      const separate = (group && isFunction) || (factor.label === "n" || /^\d/.test(tex)) || before.label === "neg" || before.label === "fn";
-      out += separate ? (/\d$/.test(out) && /^\d/.test(tex) && this.random() < 0.3 ? " \\times " : " \\cdot ") : this.free.product ? this.dot : " ";
+      const group = /^(\\left)?[([|]/.test(tex);
+      const isFunction = ["v", "idx", "pow", "star", "prime", "D", "fn"].includes(before.label);
+      const separate = (group && isFunction)
+        || (factor.label === "n" || /^\d/.test(tex))
+        || before.label === "neg"
+        || before.label === "fn";
+      out += separate
+        ? (/\d$/.test(out) && /^\d/.test(tex) && this.random() < 0.3 ? " \\times " : " \\cdot ")
+        : this.free.product ? this.dot : " ";
       out += tex;
     });
     return out;
@@ -330,8 +389,12 @@ class NotationWriter {
     const [above, below] = node.children, wasBar = this.parser.tag[node.at] === "mfrac";
     const choice = this.free.fraction ? this.random() : wasBar ? 0 : 0.6;
     if (choice < 0.45) return [this.writeBar(node), LEVEL.closed];
-    if (choice > 0.85 && !isMatrix(below) && !isExponential(below) && ["v", "pow", "+", "app", "idx"].includes(below.label)) {
-      const inverse = this.writePower(below.label === "pow" ? below.children[0] : below, `-${below.label === "pow" ? this.print(below.children[1], LEVEL.closed) : "1"}`);
+    if (choice > 0.85
+      && !isMatrix(below)
+      && !isExponential(below)
+      && ["v", "pow", "+", "app", "idx"].includes(below.label)) {
+      const inverse = this.writePower(below.label === "pow" ? below.children[0] : below,
+        `-${below.label === "pow" ? this.print(below.children[1], LEVEL.closed) : "1"}`);
       const top = isNumber(above, "1") ? "" : `${this.print(above, LEVEL.closed)} `;
       return [top + (top && /^(\\left)?\(/.test(inverse) ? "\\cdot " : "") + inverse, LEVEL.product];
     }
@@ -352,33 +415,44 @@ class NotationWriter {
   }
 
   writeExponent(node) {
-    if (node.label === "frac" && node.children.every(isSimple) && this.random() < 0.6) return `${this.print(node.children[0])}/${this.print(node.children[1])}`;
+    if (node.label === "frac" && node.children.every(isSimple) && this.random() < 0.6)
+      return `${this.print(node.children[0])}/${this.print(node.children[1])}`;
     return this.print(node);
   }
 
   writePowerNode(node) {
     const [base, exponent] = node.children;
     const half = exponent.label === "frac" && isNumber(exponent.children[0], "1") ? exponent.children[1] : null;
-    if (isExponential(node) && this.free.exponential) return [`\\exp ${this.enclose(this.print(exponent))}`, LEVEL.closed];
-    if (half !== null && this.free.power && half.label === "n") return [`\\sqrt${half.text === "2" ? "" : `[${half.text}]`}{${this.print(base)}}`, LEVEL.atom];
+    if (isExponential(node) && this.free.exponential)
+      return [`\\exp ${this.enclose(this.print(exponent))}`, LEVEL.closed];
+    if (half !== null && this.free.power && half.label === "n")
+      return [`\\sqrt${half.text === "2" ? "" : `[${half.text}]`}{${this.print(base)}}`, LEVEL.atom];
     if (base.label.startsWith("f:") && base.children.length === 1 && exponent.label !== "o") {
       const name = this.writeName(base.label.slice(2), base.at);
-      if (!/_/.test(name) && this.random() < 0.8) return [`${name}^{${this.print(exponent)}} ${this.enclose(this.print(base.children[0]))}`, LEVEL.closed];
+      if (!/_/.test(name) && this.random() < 0.8)
+        return [`${name}^{${this.print(exponent)}} ${this.enclose(this.print(base.children[0]))}`, LEVEL.closed];
     }
     return [this.writePower(base, this.writeExponent(exponent)), LEVEL.closed];
   }
 
   writeRoot(node, degree) {
-    if (this.free.power) return [this.writePower(node.children[0], this.random() < 0.5 ? `1/${degree}` : `\\frac{1}{${degree}}`), LEVEL.closed];
+    if (this.free.power)
+      return [this.writePower(node.children[0], this.random() < 0.5 ? `1/${degree}` : `\\frac{1}{${degree}}`),
+        LEVEL.closed];
     return [`\\sqrt${degree === "2" ? "" : `[${degree}]`}{${this.print(node.children[0])}}`, LEVEL.atom];
   }
 
   writeFunction(node) {
     const name = node.label.slice(2), { children, at } = node;
-    if (name === "exp" && children.length === 1 && this.free.exponential && this.parser.tag[at] !== "msup") return [`${this.pick(["e", "\\mathrm{e}"])}^{${this.print(children[0])}}`, LEVEL.closed];
-    if (name === "P" && this.free.moment) return [this.moments.P + this.enclose(this.join(children, ", ", LEVEL.implication)), LEVEL.closed];
-    const tex = this.writeName(name, at), simple = children.length === 1 && (isSimple(children[0]) || children[0].label === "frac");
-    if (simple && this.free.bracket && this.random() < 0.6 && !/_|\{/.test(tex)) return [`${tex} ${children[0].label === "frac" ? this.writeBar(children[0]) : this.print(children[0])}`, LEVEL.open];
+    if (name === "exp" && children.length === 1 && this.free.exponential && this.parser.tag[at] !== "msup")
+      return [`${this.pick(["e", "\\mathrm{e}"])}^{${this.print(children[0])}}`, LEVEL.closed];
+    if (name === "P" && this.free.moment)
+      return [this.moments.P + this.enclose(this.join(children, ", ", LEVEL.implication)), LEVEL.closed];
+    const tex = this.writeName(name, at);
+    const simple = children.length === 1 && (isSimple(children[0]) || children[0].label === "frac");
+    if (simple && this.free.bracket && this.random() < 0.6 && !/_|\{/.test(tex))
+      return [`${tex} ${children[0].label === "frac" ? this.writeBar(children[0]) : this.print(children[0])}`,
+        LEVEL.open];
     return [tex + this.enclose(this.join(children, ", ", LEVEL.implication)), LEVEL.closed];
   }
 
@@ -386,12 +460,18 @@ class NotationWriter {
     const [name, ...list] = node.children, inner = this.join(list, ", ", LEVEL.implication);
     if (name.label === "v" && name.text === "E" && list.length === 1) {
       const named = this.free.moment ? this.moments.E : this.printNode(name.at);
-      if (this.free.moment && this.random() < 0.15 && !["given", "list"].includes(list[0].label)) return [`\\langle ${inner}\\rangle`, LEVEL.closed];
+      if (this.free.moment && this.random() < 0.15 && !["given", "list"].includes(list[0].label))
+        return [`\\langle ${inner}\\rangle`, LEVEL.closed];
       return [this.random() < 0.7 ? `${named}[${inner}]` : named + this.enclose(inner), LEVEL.closed];
     }
-    if (name.label === "v" && name.text === "P") return [(this.free.moment ? this.moments.P : this.printNode(name.at)) + this.enclose(inner), LEVEL.closed];
+    if (name.label === "v" && name.text === "P")
+      return [(this.free.moment ? this.moments.P : this.printNode(name.at)) + this.enclose(inner), LEVEL.closed];
     const level = FUNCTION_SCRIPTS.has(name.label) ? LEVEL.list : LEVEL.atom;
-    const head = name.label === "v" ? this.writeLeaf(name, true) : name.label === "star" ? this.writePower(name.children[0], "*") : name.label === "bar" ? `\\bar{${this.print(name.children[0])}}` : this.print(name, level);
+    const head = name.label === "v"
+      ? this.writeLeaf(name, true)
+      : name.label === "star"
+        ? this.writePower(name.children[0], "*")
+        : name.label === "bar" ? `\\bar{${this.print(name.children[0])}}` : this.print(name, level);
     return [head + this.enclose(inner), LEVEL.closed];
   }
 
@@ -406,7 +486,10 @@ class NotationWriter {
     const [base, ...members] = node.children;
     if (this.isRaised(node)) return [`${this.writeBase(base)}^{(${this.join(members, ",")})}`, LEVEL.closed];
     const together = members.every((member) => member.label === "v") && !(this.free.letter && this.random() < 0.4);
-    return [`${base.label === "idx" ? `{${this.print(base)}}` : this.writeBase(base)}_{${this.join(members, together ? " " : ",")}}`, LEVEL.closed];
+    return [`${base.label === "idx"
+      ? `{${this.print(base)}}`
+      : this.writeBase(base)}_{${this.join(members, together ? " " : ",")}}`,
+      LEVEL.closed];
   }
 
   writeTransposed(node) {
@@ -414,7 +497,8 @@ class NotationWriter {
     let sign = { transpose: "\\top", prime: "'", adjoint: "\\dagger" }[kind];
     if (this.parser.textOf(node.at).endsWith("T")) sign = "T";
     if (this.free.transpose && kind !== "adjoint") sign = this.transpose;
-    else if (kind === "adjoint" && this.free.conjugate && /^[A-Z]$/.test(base.text)) sign = this.pick(["\\dagger", "H"]);
+    else if (kind === "adjoint" && this.free.conjugate && /^[A-Z]$/.test(base.text))
+      sign = this.pick(["\\dagger", "H"]);
     if (sign === "'" && !(base.label === "v" && /^[A-Z]$/.test(base.text))) sign = "\\top";
     return [sign === "'" ? `${this.writeBase(base)}'` : this.writePower(base, sign), LEVEL.closed];
   }
@@ -430,28 +514,46 @@ class NotationWriter {
   writeDerivative(node) {
     const [inner, ...variables] = node.children, order = variables.length;
     const [base, ...list] = inner.label === "app" ? inner.children : [inner];
-    const sameName = variables.every((v) => v.label === variables[0].label && v.text === variables[0].text && v.children.length === 0);
+    const sameName = variables.every((v) =>
+      v.label === variables[0].label && v.text === variables[0].text && v.children.length === 0);
     const options = [], letter = base.label === "v" && base.name === null ? base.text : "";
     const argument = list.length ? this.enclose(this.join(list, ", ")) : "";
     const isOnly = list.length === 1 && list[0].label === variables[0].label && list[0].text === variables[0].text;
-    const lagrange = /^[\p{Ll}]$/u.test(letter) && (USUALLY_DIFFERENTIATED.has(letter) || USUAL_FUNCTIONS.has(letter)) && sameName && order <= 3;
-    if (variables[0].label === "any" || (lagrange && isOnly)) options.push(() => [`${this.print(base, LEVEL.atom)}${"'".repeat(order)}${argument}`, LEVEL.closed]);
-    if (letter && sameName && variables[0].text === "t" && order <= 2 && (isOnly || !list.length)) options.push(() => [`${order === 1 ? "\\dot" : "\\ddot"}{${this.print(base)}}${argument}`, LEVEL.closed]);
+    const lagrange = /^[\p{Ll}]$/u.test(letter)
+      && (USUALLY_DIFFERENTIATED.has(letter) || USUAL_FUNCTIONS.has(letter))
+      && sameName
+      && order <= 3;
+    if (variables[0].label === "any" || (lagrange && isOnly))
+      options.push(() => [`${this.print(base, LEVEL.atom)}${"'".repeat(order)}${argument}`, LEVEL.closed]);
+    if (letter && sameName && variables[0].text === "t" && order <= 2 && (isOnly || !list.length))
+      options.push(() => [`${order === 1 ? "\\dot" : "\\ddot"}{${this.print(base)}}${argument}`, LEVEL.closed]);
     if (variables[0].label !== "any") {
       const d = this.partial ? "\\partial " : this.upright, power = order > 1 ? `^{${order}}` : "";
       const counted = [];
       for (const v of variables) {
-        const found = counted.find((entry) => entry.v.text === v.text && entry.v.label === v.label && !v.children.length);
+        const found = counted.find((entry) =>
+          entry.v.text === v.text && entry.v.label === v.label && !v.children.length);
         if (found) found.times++;
         else counted.push({ v, times: 1 });
       }
-      const below = counted.map(({ v, times }) => `${d} ${this.print(v, LEVEL.closed)}${times > 1 ? `^{${times}}` : ""}`).join(" ");
+      const below = counted.map(({ v, times }) =>
+        `${d} ${this.print(v, LEVEL.closed)}${times > 1 ? `^{${times}}` : ""}`).join(" ");
       options.push(() => [`\\frac{${d}${power} ${this.print(inner, LEVEL.closed)}}{${below}}`, LEVEL.closed]);
       options.push(() => [`\\frac{${d}${power}}{${below}} ${this.print(inner, LEVEL.closed)}`, LEVEL.open]);
-      if (this.partial && sameName && isSimple(variables[0])) options.push(() => [`\\partial_{${this.print(variables[0])}}${power} ${this.print(inner, LEVEL.closed)}`, LEVEL.open]);
-      if (!list.length && FIELDS.has(letter) && order <= 3 && (order > 1 || variables[0].text === "t") && variables.every((v) => isLetter(v, COORDINATES))) options.push(() => [`${this.print(base)}_{${this.join(variables, " ")}}`, LEVEL.closed]);
+      if (this.partial && sameName && isSimple(variables[0]))
+        options.push(() =>
+          [`\\partial_{${this.print(variables[0])}}${power} ${this.print(inner, LEVEL.closed)}`, LEVEL.open]);
+      if (!list.length
+        && FIELDS.has(letter)
+        && order <= 3
+        && (order > 1 || variables[0].text === "t")
+        && variables.every((v) => isLetter(v, COORDINATES)))
+        options.push(() => [`${this.print(base)}_{${this.join(variables, " ")}}`, LEVEL.closed]);
     }
-    const tag = this.parser.tag[node.at], wasBar = variables[0].label === "any" || tag === "mover" || tag === "msup" ? 0 : options.length > 1 ? options.findIndex((o) => o.toString().includes("frac")) : 0;
+    const tag = this.parser.tag[node.at];
+    const wasBar = variables[0].label === "any" || tag === "mover" || tag === "msup"
+      ? 0
+      : options.length > 1 ? options.findIndex((o) => o.toString().includes("frac")) : 0;
     return (this.free.derivative ? this.pick(options) : options[Math.max(wasBar, 0)])();
   }
 
@@ -460,10 +562,15 @@ class NotationWriter {
     const operand = () => this.print(inner, LEVEL.closed);
     if (label === "laplace") {
       const wasDelta = this.parser.textOf(node.at) === "Δ";
-      return [wasDelta !== (other && isLetter(inner, USUALLY_DIFFERENTIATED)) && isLetter(inner, USUALLY_DIFFERENTIATED) ? `\\Delta ${operand()}` : `\\nabla^2 ${operand()}`, LEVEL.open];
+      return [wasDelta !== (other && isLetter(inner, USUALLY_DIFFERENTIATED)) && isLetter(inner, USUALLY_DIFFERENTIATED)
+        ? `\\Delta ${operand()}`
+        : `\\nabla^2 ${operand()}`,
+        LEVEL.open];
     }
     const sign = { grad: "", div: "\\cdot", curl: "\\times" }[label];
-    if (other) return [`\\operatorname{${label}}${isSimple(inner) ? ` ${operand()}` : this.enclose(this.print(inner))}`, LEVEL.open];
+    if (other)
+      return [`\\operatorname{${label}}${isSimple(inner) ? ` ${operand()}` : this.enclose(this.print(inner))}`,
+        LEVEL.open];
     return [`\\nabla ${sign} ${operand()}`, LEVEL.open];
   }
 
@@ -471,28 +578,42 @@ class NotationWriter {
 
   writeBig(node) {
     const find = (label) => node.children.find((child) => child.label === label)?.children[0];
-    const from = find("from"), to = find("to"), by = node.children.filter((child) => child.label === "by"), [body] = node.children;
+    const from = find("from");
+    const to = find("to");
+    const by = node.children.filter((child) => child.label === "by");
+    const [body] = node.children;
     const sign = BIG_COMMANDS[node.label] ?? `\\${node.label}`;
     this.inRange = true; // i = 1 is not 1 = i
-    const range = (from === undefined ? "" : `_{${this.print(from)}}`) + (to === undefined ? "" : `^{${this.print(to)}}`);
+    const range = (from === undefined
+      ? ""
+      : `_{${this.print(from)}}`) + (to === undefined ? "" : `^{${this.print(to)}}`);
     this.inRange = false;
     const head = `${sign}${range} `;
     if (!(roleOf(node.label) & INTEGRAL)) return head + this.print(body, LEVEL.product);
-    const differential = by.map((child) => `${this.upright} ${this.print(child.children[0], LEVEL.atom)}`).join(" \\, ");
-    if (by.length === 1 && this.free.operator && this.random() < 0.25) return `${head} ${differential} \\, ${this.print(body, LEVEL.product)}`;
+    const differential = by.map((child) =>
+      `${this.upright} ${this.print(child.children[0], LEVEL.atom)}`).join(" \\, ");
+    if (by.length === 1 && this.free.operator && this.random() < 0.25)
+      return `${head} ${differential} \\, ${this.print(body, LEVEL.product)}`;
     const one = isNumber(body, "1") && by.length;
-    return `${head} ${one ? "" : this.print(body, LEVEL.product)} ${by.length ? "\\," : ""} ${one ? `1 \\, ${differential}` : differential}`;
+    return `${head} ${one
+      ? ""
+      : this.print(body, LEVEL.product)} ${by.length ? "\\," : ""} ${one ? `1 \\, ${differential}` : differential}`;
   }
 
   writeTable(node, environment) {
-    const rows = node.children.filter((row) => row.label !== "empty").map((row) => (row.label === "row" || (environment === "cases" && row.label === "with") ? this.join(row.children, " & ") : this.print(row)));
+    const rows = node.children.filter((row) => row.label !== "empty").map((row) =>
+      (row.label === "row" || (environment === "cases" && row.label === "with")
+        ? this.join(row.children, " & ")
+        : this.print(row)));
     return `\\begin{${environment}} ${rows.join(" \\\\ ")} \\end{${environment}}`;
   }
 
   writeBinomial(node) {
-    const [n, k] = node.children.map((child) => this.print(child)), simple = node.children.every((child) => child.label === "v" && child.name === null || child.label === "n");
+    const [n, k] = node.children.map((child) => this.print(child));
+    const simple = node.children.every((child) => child.label === "v" && child.name === null || child.label === "n");
     const options = [`\\binom{${n}}{${k}}`, `{${n} \\choose ${k}}`];
-    if (node.children.every((child) => ["n", "v", "+"].includes(child.label))) options.push(`\\begin{pmatrix} ${n} \\\\ ${k} \\end{pmatrix}`);
+    if (node.children.every((child) => ["n", "v", "+"].includes(child.label)))
+      options.push(`\\begin{pmatrix} ${n} \\\\ ${k} \\end{pmatrix}`);
     if (simple) options.push(`C_{${n}}^{${k}}`);
     return this.free.binomial ? this.pick(options) : options[0];
   }
@@ -530,14 +651,21 @@ const WRITERS = { // label -> [LaTeX, level]
   factorial: (writer, node) => [`${writer.print(node.children[0], LEVEL.closed)}!`, LEVEL.closed],
   binom: (writer, node) => [writer.writeBinomial(node), LEVEL.atom],
   column: (writer, node) => [`\\begin{pmatrix} ${writer.join(node.children, " \\\\ ")} \\end{pmatrix}`, LEVEL.atom],
-  matrix: (writer, node) => [writer.writeTable(node, writer.free.bracket && node.children.length !== 2 ? writer.pick(["pmatrix", "bmatrix"]) : "bmatrix"), LEVEL.atom],
+  matrix: (writer, node) =>
+    [writer.writeTable(node,
+      writer.free.bracket && node.children.length !== 2 ? writer.pick(["pmatrix", "bmatrix"]) : "bmatrix"),
+      LEVEL.atom],
   det: (writer, node) => [writer.writeTable(node, "vmatrix"), LEVEL.atom],
   cases: (writer, node) => [writer.writeTable(node, "cases"), LEVEL.atom],
-  rows: (writer, node) => [`\\begin{gathered} ${writer.join(node.children.filter((row) => row.label !== "empty"), " \\\\ ")} \\end{gathered}`, LEVEL.list],
+  rows: (writer, node) =>
+    [`\\begin{gathered} ${writer.join(node.children.filter((row) => row.label !== "empty"), " \\\\ ")} \\end{gathered}`,
+      LEVEL.list],
   with: (writer, node) => [writer.join(node.children, writer.pick([", \\quad ", "\\quad ", "\\qquad "])), LEVEL.list],
   list: (writer, node) => [writer.join(node.children, ", ", LEVEL.implication), LEVEL.list],
   tuple: around("(", ")"), commutator: around("[", "]"), set: around("\\{", "\\}"),
-  interval: (writer, node) => [writer.join(node.children, ", "), LEVEL.atom].map((part, k) => (k ? part : writer.parser.textOf(node.at).startsWith("[") ? `[${part})` : `(${part}]`)),
+  interval: (writer, node) =>
+    [writer.join(node.children, ", "), LEVEL.atom].map((part, k) =>
+      (k ? part : writer.parser.textOf(node.at).startsWith("[") ? `[${part})` : `(${part}]`)),
   inner: pickAround([["\\langle", "\\rangle"], ["\\left\\langle", "\\right\\rangle"]]),
   mean: pickAround([["\\langle", "\\rangle"], ["\\mathbb{E}[", "]"], ["E[", "]"]]),
   bra: around("\\left\\langle ", "\\right|"), ket: around("\\left|", "\\right\\rangle"),
@@ -546,14 +674,26 @@ const WRITERS = { // label -> [LaTeX, level]
   abs: pickAround([["|", "|"], ["\\left|", "\\right|"], ["\\lvert", "\\rvert"]]),
   floor: pickAround([["\\lfloor", "\\rfloor"], ["\\left\\lfloor", "\\right\\rfloor"]]),
   ceil: pickAround([["\\lceil", "\\rceil"], ["\\left\\lceil", "\\right\\rceil"]]),
-  given: (writer, node) => [writer.join(node.children, ` ${writer.free.bracket ? writer.pick(["\\mid", "|", "\\,|\\,"]) : "|"} `, LEVEL.relation), LEVEL.given],
+  given: (writer, node) =>
+    [writer.join(node.children, ` ${writer.free.bracket ? writer.pick(["\\mid", "|", "\\,|\\,"]) : "|"} `,
+      LEVEL.relation),
+      LEVEL.given],
   colon: (writer, node) => [writer.join(node.children, " : ", LEVEL.relation), LEVEL.given],
-  rel: (writer, node) => [`${RELATION_COMMANDS[node.children[0].text]?.[0] ?? node.children[0].text} ${writer.join(node.children.slice(1), " ")}`, LEVEL.relation],
-  chain: (writer, node) => [node.children.map((link, k) => `${k ? "" : writer.print(link.children[0], LEVEL.sum)} ${RELATION_COMMANDS[link.label]?.[0] ?? link.label} ${writer.print(link.children[1], LEVEL.sum)}`).join(" "), LEVEL.relation],
+  rel: (writer, node) =>
+    [`${RELATION_COMMANDS[node.children[0].text]?.[0]
+      ?? node.children[0].text} ${writer.join(node.children.slice(1), " ")}`,
+      LEVEL.relation],
+  chain: (writer, node) =>
+    [node.children.map((link, k) =>
+      `${k
+        ? ""
+        : writer.print(link.children[0], LEVEL.sum)} ${RELATION_COMMANDS[link.label]?.[0] ?? link.label} ${writer.print(link.children[1], LEVEL.sum)}`).join(" "),
+      LEVEL.relation],
   "∀": (writer, node) => [`\\forall ${writer.print(node.children[0])}`, LEVEL.given],
   "∃": (writer, node) => [`\\exists ${writer.print(node.children[0])}`, LEVEL.given],
 };
-for (const accent in ACCENT_COMMANDS) WRITERS[accent] ??= (writer, node) => [`\\wide${accent}{${writer.print(node.children[0])}}`, LEVEL.atom];
+for (const accent in ACCENT_COMMANDS)
+  WRITERS[accent] ??= (writer, node) => [`\\wide${accent}{${writer.print(node.children[0])}}`, LEVEL.atom];
 
 // One batch as for `parseOperators`, with a seed for each tree, `count`, and the shares to paraphrase and to rename; the
 // answer is for each tree a list of [LaTeX, whether variables are renamed, whether it is a paraphrase], empty if the tree
@@ -571,7 +711,8 @@ export function writeNotations(json) {
         const printed = isParaphrase ? new Paraphrase(root, random, start - size).apply(root) : root;
         const writer = new NotationWriter(parser, printed, random, random() < batch.renamed);
         if (isParaphrase) writer.partial = random() < 0.5;
-        notations.push([writer.print(printed) + (writer.free.mark ? writer.pick([".", ",", ""]) : ""), writer.renames, isParaphrase]);
+        notations.push([writer.print(printed) + (writer.free.mark ? writer.pick([".", ",", ""]) : ""), writer.renames,
+          isParaphrase]);
       }
     } catch (error) {
       if (batch.debug) notations.push([String(error.stack ?? error), null]);
