@@ -38,7 +38,7 @@ def make_part(trees: OperatorForest, keys: np.ndarray, chance: np.random.Generat
         vectors=normalise(chance.normal(size=(count, 16)).astype(np.float32)),
         term_starts=np.append(0, np.cumsum(has.sum(axis=1))),
         codes=(7 * np.nonzero(has)[1]).astype(np.uint32),
-        norms=chance.integers(0, 255, (count, COMPARED_FAMILIES)).astype(np.uint8),
+        norms=chance.integers(0, 255, (COMPARED_FAMILIES, count)).astype(np.uint8).T,
         operators=trees.select(np.arange(count) % len(trees)),
     )
     halves = [features] if count < 2 else split_features(features, count // 2)

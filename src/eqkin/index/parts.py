@@ -135,7 +135,9 @@ class Part:
 
     def write(self, folder: Path) -> PartEntry:
         """Write the part to a new file and return what the manifest says of it."""
-        content = safetensors.save({field.name: getattr(self, field.name) for field in fields(self)})
+        # The library writes memory as it is, whatever the order of an array's dimensions.
+        arrays = {field.name: np.ascontiguousarray(getattr(self, field.name)) for field in fields(self)}
+        content = safetensors.save(arrays)
         digest = sha256(content).hexdigest()
         name = f"part-{digest[:16]}.safetensors"
         write_file(folder / name, content)
