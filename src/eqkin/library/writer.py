@@ -6,7 +6,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,40 +77,28 @@ class LibraryWriter:
         self.settings: WriterSettings = SETTINGS
         self.connection: sqlite3.Connection
         self._compressor = make_compressor()
-        self._lock = WriterLock(folder)
+        # It closes the connection and releases the lock.
+        self._stack: ExitStack
         self._batch: dict[str, ParsedPaper] = {}
         # The number of equations in the batch, and the time of the last commit.
         self._equations = 0
         self._since = time.monotonic()
 
     def __enter__(self) -> LibraryWriter:
-        self._lock.__enter__()
-        try:
+        with ExitStack() as stack, _translate_os_errors(self.folder):
+            stack.enter_context(WriterLock(self.folder))
             delete_unused_files(self.folder, LIBRARY_NAMES, OWN_FILES)
-            self.connection = connect(self.folder / DATABASE_NAME, write=True)
-            try:
-                # A damaged trigger could delete the rows of another paper.
-                require_schema(self.connection, self.folder / DATABASE_NAME)
-            except BaseException:
-                self.connection.close()
-                raise
-        except BaseException as error:
-            self._lock.__exit__(None, None, None)
-            if isinstance(error, OSError):
-                raise _make_storage_error(self.folder, error) from error
-            raise
+            self.connection = stack.enter_context(closing(connect(self.folder / DATABASE_NAME, write=True)))
+            # A damaged trigger could delete the rows of another paper.
+            require_schema(self.connection, self.folder / DATABASE_NAME)
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
+        with self._stack, _translate_os_errors(self.folder):
             # What was parsed before an interruption, or before a cluster was lost, is kept.
             if kind is None or issubclass(kind, KeyboardInterrupt | Unreachable):
                 self.flush()
-        except OSError as problem:
-            raise _make_storage_error(self.folder, problem) from problem
-        finally:
-            self.connection.close()
-            self._lock.__exit__(None, None, None)
 
     def read_setting(self, name: str) -> str:
         """Return a setting of the library, "" if it was never set."""
@@ -275,8 +263,14 @@ def _iter_trees(parsed: ParsedPaper, paper: int, first_equation: int) -> Iterato
         }
 
 
-def _make_storage_error(folder: Path, error: OSError) -> StorageFailed:
-    return StorageFailed(f"{error.filename or folder}: {error.strerror or error}; what was committed is intact")
+@contextmanager
+def _translate_os_errors(folder: Path) -> Iterator[None]:
+    """Raise errors of the disk as `StorageFailed`."""
+    try:
+        yield
+    except OSError as error:
+        message = f"{error.filename or folder}: {error.strerror or error}; what was committed is intact"
+        raise StorageFailed(message) from error
 
 
 def create_library(path: Path) -> None:
