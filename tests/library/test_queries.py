@@ -1,12 +1,13 @@
 """Questions to the database of a library, and that no other package asks any."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from eqkin.api import Library
-from eqkin.errors import CorruptData, LimitReached
+from eqkin.errors import BadInput, CorruptData, LimitReached
 from eqkin.library import queries
 from eqkin.library.records import get_refs
 from tests.cancelling import CountingScope
@@ -77,3 +78,11 @@ def test_statement_is_interrupted_when_its_work_is_cancelled(library: Library) -
     with pytest.raises(LimitReached, match="given up"):
         CountingScope(3).run(work)
     assert queries.has_equations(library)  # the connection can be used again
+
+
+def test_library_that_is_closed_or_of_another_thread_is_not_called_damaged(library: Library) -> None:
+    with ThreadPoolExecutor(1) as pool, pytest.raises(BadInput, match="thread"):
+        pool.submit(library.list_papers).result()
+    library.close()
+    with pytest.raises(BadInput, match="closed"):
+        library.list_papers()

@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import zstandard
 
-from eqkin.errors import CorruptData, EqkinError, StorageFailed
+from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.formulas.scripts import ConverterIdentity
 from eqkin.limits import LIMITS, check_cancelled
 
@@ -333,8 +333,9 @@ def translate_sqlite_errors(path: Path, remedy: str = f"the library is damaged, 
     """Raise SQLite's errors as eqkin's; `remedy` says what to do about damage."""
     try:
         yield
-    except EqkinError:
-        raise
+    except sqlite3.ProgrammingError as error:
+        # A closed connection, or one of another thread, is a mistake of the caller and no damage.
+        raise BadInput(f"{path}: {error}; open the library again, in each thread that uses it") from error
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         check_cancelled()
         message = str(error)
