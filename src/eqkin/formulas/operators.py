@@ -60,7 +60,7 @@ class OperatorForest:
         trees = np.asarray(trees, np.int64)
         nodes, offsets = gather_rows(self.offsets, trees)
         statements, form_offsets = gather_rows(self.form_offsets, trees)
-        return OperatorForest(
+        selected = OperatorForest(
             labels=self.labels,
             label=self.label[nodes],
             depth=self.depth[nodes],
@@ -69,6 +69,10 @@ class OperatorForest:
             forms=self.forms[statements],
             form_offsets=form_offsets,
         )
+        # The labels are the same, so what is known of them need not be looked up again.
+        if "properties" in self.__dict__:
+            selected.__dict__["properties"] = self.properties
+        return selected
 
     @classmethod
     def concatenate(cls, forests: Sequence[OperatorForest]) -> OperatorForest:

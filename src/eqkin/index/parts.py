@@ -30,6 +30,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -187,13 +188,16 @@ class Part:
         vectors: Floats = self.vectors[rows] * self.scales[rows, None]
         return vectors
 
+    @cached_property
+    def _label_names(self) -> list[str]:
+        names = self.label_bytes.tobytes()
+        return [names[start:end].decode() for start, end in pairwise(self.label_starts.tolist())]
+
     def read_operators(self, rows: Integers) -> OperatorForest:
         """Return the operator trees of some rows, each with one statement of `SAME_FORM_KINDS` only."""
         nodes, offsets = gather_rows(self.tree_starts, rows)
         used, label = np.unique(self.labels[nodes], return_inverse=True)
-        starts = self.label_starts[used].tolist()
-        ends = self.label_starts[used.astype(np.int64) + 1].tolist()
-        names = [self.label_bytes[start:end].tobytes().decode() for start, end in zip(starts, ends, strict=True)]
+        names = [self._label_names[number] for number in used.tolist()]
         forms = np.zeros((len(rows), len(FORM_KINDS)), np.uint32)
         forms[:, : len(SAME_FORM_KINDS)] = self.forms[rows]
         return OperatorForest(

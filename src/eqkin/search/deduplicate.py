@@ -5,13 +5,12 @@ Candidates are numbers of rows of `RankedCandidates`, best first.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 
-from eqkin.formulas.hashing import Codes, compute_powers, compute_prefix_sums
+from eqkin.formulas.hashing import Codes, combine_hashes, compute_powers, compute_prefix_sums
 from eqkin.formulas.operators import OperatorForest
 from eqkin.limits import LIMITS
 from eqkin.search.candidates import RankedCandidates, Rows
@@ -38,16 +37,14 @@ class ChosenCandidates:
 def choose_hits(ranked: RankedCandidates, options: SearchOptions, per_paper: int) -> ChosenCandidates:
     """Choose what is shown: each formula once, of a display and its rows the best, not too many of one paper."""
     # A display and its rows are several equations: only the best of them is listed.
-    best_of_display: dict[tuple[int, int], int] = {}
-    displays = zip(ranked.columns.paper.tolist(), ranked.columns.display.tolist(), strict=True)
-    for row, display in enumerate(displays):
-        best_of_display.setdefault(display, row)
-    rows = np.array(list(best_of_display.values()), np.int64)
+    columns = ranked.columns
+    displays = combine_hashes(columns.paper.astype(np.uint64), columns.display.astype(np.uint64))
+    rows = np.sort(np.unique(displays, return_index=True)[1])
     duplicates: dict[int, list[int]] = {}
     if options.fold:
         rows, duplicates = deduplicate(ranked, rows)
     end = options.offset + options.k
-    papers = ranked.columns.paper[rows].tolist()
+    papers = columns.paper[rows].tolist()
     places, hidden = limit_per_paper(papers, end, per_paper if options.group else len(rows))
     listed = rows[places]
     return ChosenCandidates(
@@ -72,28 +69,29 @@ def deduplicate(ranked: RankedCandidates, rows: Rows) -> tuple[Rows, dict[int, l
     compared = rows[:MAX_COMPARED]
     compared = compared[compared < len(ranked.operators)]
     forms[compared] = _hash_operator_trees(ranked.operators.select(compared))
-    # No hash of LaTeX, which has 32 bits, is one of an operator tree.
-    hashes = list(zip(ranked.columns.latex[rows].tolist(), forms[rows].tolist(), strict=True))
-    counts = Counter(chain.from_iterable(hashes))
-    repeated = {code for code, count in counts.items() if count > 1} - {0}
-    kept: list[int] = []
+    # Most formulas occur once. The others are looked at one by one; no hash of LaTeX, which has 32 bits, is one of an
+    # operator tree.
+    hashes = np.stack((ranked.columns.latex[rows].astype(np.uint64), forms[rows]), axis=1)
+    codes, numbers, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    is_repeated = ((counts > 1) & (codes != 0))[numbers].reshape(hashes.shape)
     kept_by_hash: dict[int, list[int]] = defaultdict(list)
     duplicates: dict[int, list[int]] = defaultdict(list)
-    for row, (latex, form) in zip(rows.tolist(), hashes, strict=True):
-        if latex not in repeated and form not in repeated:
-            kept.append(row)
-            continue
-        others = [(other, _SAME_LATEX_COSINE) for other in kept_by_hash.get(latex, ())]
-        others += [(other, _SAME_TREE_COSINE) for other in kept_by_hash.get(form, ())]
+    is_kept = np.ones(len(rows), bool)
+    for place in np.flatnonzero(is_repeated.any(axis=1)).tolist():
+        row = int(rows[place])
+        own = hashes[place].tolist()
+        others = [(other, _SAME_LATEX_COSINE) for other in kept_by_hash.get(own[0], ())]
+        others += [(other, _SAME_TREE_COSINE) for other in kept_by_hash.get(own[1], ())]
         vector = ranked.vectors[row]
         first = next((other for other, least in others if vector @ ranked.vectors[other] >= least), None)
         if first is not None:
             duplicates[first].append(row)
+            is_kept[place] = False
             continue
-        kept.append(row)
-        for code in repeated.intersection((latex, form)):
-            kept_by_hash[code].append(row)
-    return np.array(kept, np.int64), duplicates
+        for code, is_also_elsewhere in zip(own, is_repeated[place].tolist(), strict=True):
+            if is_also_elsewhere:
+                kept_by_hash[code].append(row)
+    return rows[is_kept], duplicates
 
 
 def _hash_operator_trees(operators: OperatorForest) -> Codes:
