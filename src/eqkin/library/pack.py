@@ -15,7 +15,7 @@ import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import BinaryIO
 
 import zstandard
@@ -97,8 +97,9 @@ def unpack_library(source: Path, target: Path, progress: Progress | None = None)
         raise BadInput(f"{target}: exists already; choose another folder")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as temporary:
-            folder = Path(temporary) / "unpacked"
+        temporary = Path(mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        try:
+            folder = temporary / "unpacked"
             folder.mkdir()
             _unpack_members(source, folder, progress or (lambda done: None))
             if not (folder / DATABASE_NAME).exists():
@@ -109,6 +110,8 @@ def unpack_library(source: Path, target: Path, progress: Progress | None = None)
                     sync_folder(path)
             os.rename(folder, target)
             sync_folder(target.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise StorageFailed(f"{target}: {error.strerror or error}") from error
 
