@@ -62,8 +62,11 @@ def fill(tmp_path: Path) -> Iterator[Callable[..., Library]]:
 
 
 @pytest.fixture
-def uri(tmp_path: Path) -> str:
-    return str(tmp_path / "milvus.db")
+def uri(tmp_path: Path) -> Iterator[str]:
+    from milvus_lite.server_manager import server_manager_instance
+
+    yield str(tmp_path / "milvus.db")
+    server_manager_instance.release_all()
 
 
 def list_ids(uri: str) -> set[str]:

@@ -1,11 +1,13 @@
 """`RayExecutor` on a cluster of one node that is started here."""
 
+import gc
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +32,10 @@ def executor() -> Iterator[RayExecutor]:
     with connected:
         assert signal.getsignal(signal.SIGTERM) == before
         yield connected
+    # Ray leaves it to the garbage collector to find that its processes were not waited for
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 def square(number: int, folder: Path) -> int:

@@ -37,10 +37,9 @@ with Library.open(folder, create=True) as library:
         note = notes / f"n{number}.md"
         note.write_text(f"# Note {number}\n\nOn products number{number}.\n\n$$ {mark % (number, number, number)} $$\n")
         library.add(note)
-        share = 0.5 if number % 2 else 0.0
         if not number % 2:
             library.remove(str(notes / f"n{number - 1}.md"))
-        update_index(library, encoder, settings=IndexSettings(max_small_parts=2, max_dead_fraction=share))
+        update_index(library, encoder, settings=IndexSettings(max_small_parts=2))
 """
 
 
