@@ -84,16 +84,6 @@ class Vocabulary:
             raise CorruptData(f"{path}: not a vocabulary ({error})") from error
 
 
-def find_labels(forest: Forest) -> tuple[Forest, npt.NDArray[np.int64]]:
-    """Return the distinct labels of nodes (tag, attributes, text) as trees of one node each, and each node's label."""
-    texts, attributes = max(len(forest.texts), 1), max(len(forest.attributes), 1)
-    shapes, shape = np.unique(forest.tag.astype(np.int64) * attributes + forest.attribute, return_inverse=True)
-    distinct, label = np.unique(shape * texts + forest.text, return_inverse=True)
-    columns = shapes[distinct // texts] // attributes, shapes[distinct // texts] % attributes, distinct % texts
-    no_children, offsets = np.zeros(len(distinct), np.uint8), np.arange(len(distinct) + 1)
-    return Forest(forest.tags, forest.attributes, forest.texts, *columns, no_children, offsets), label
-
-
 def count_symbols(forests: Iterable[Forest]) -> tuple[Counter[str], Counter[str], Counter[str]]:
     """Count the occurrences of each tag, attribute and character."""
     tags, attributes, characters = Counter[str](), Counter[str](), Counter[str]()

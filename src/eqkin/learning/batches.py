@@ -19,7 +19,7 @@ from eqkin.encoder.model import Model
 from eqkin.errors import LimitReached
 from eqkin.formulas import Forest, Vocabulary
 from eqkin.formulas.forest import Array, iter_blocks
-from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, find_labels
+from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
 from eqkin.learning.augmentation import NodeMask, Renaming
 from eqkin.learning.torch_network import TreeNetwork, build_network
 from eqkin.learning.tree_ops import PADDING, ROOT, TreeBatch
@@ -170,7 +170,7 @@ def _build_labels(
     forest: Forest, vocabulary: Vocabulary
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Return the label of each node, and for each label its features, masking classes, and whether it is an `<mi>`."""
-    labels, label = find_labels(forest)
+    labels, label = _find_labels(forest)
     slots, ends = vocabulary.assign_slots(labels)
     starts = np.append(0, ends[:-1])
     padded, targets, before = np.append(slots.astype(np.int64), 0), [], 0
@@ -185,3 +185,22 @@ def _build_labels(
     identifier = np.array([name == "mi" for name in forest.tags], bool)
     is_identifier = identifier[labels.tag] if len(labels) else np.zeros(0, bool)
     return label, vocabulary.extract_features(labels), np.stack(targets, axis=1), is_identifier
+
+
+def _find_labels(forest: Forest) -> tuple[Forest, npt.NDArray[np.int64]]:
+    """Return the distinct labels of nodes (tag, attributes, text) as trees of one node each, and each node's label."""
+    texts = max(len(forest.texts), 1)
+    attributes = max(len(forest.attributes), 1)
+    code = (forest.tag.astype(np.int64) * attributes + forest.attribute) * texts + forest.text
+    distinct, label = np.unique(code, return_inverse=True)
+    labels = Forest(
+        tags=forest.tags,
+        attributes=forest.attributes,
+        texts=forest.texts,
+        tag=distinct // texts // attributes,
+        attribute=distinct // texts % attributes,
+        text=distinct % texts,
+        n_children=np.zeros(len(distinct), np.uint8),
+        offsets=np.arange(len(distinct) + 1),
+    )
+    return labels, label
