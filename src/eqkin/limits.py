@@ -62,7 +62,7 @@ class Limits:
 
     # searching
     results: int = 1_000  # hits of one search
-    query_words: int = 1_000  # characters of the text of a query
+    query_text_chars: int = 1_000  # the words of a query
     map_points: int = 200_000
     draft_equations: int = 2_000  # of a paper or draft whose related papers are searched
 

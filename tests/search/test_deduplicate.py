@@ -16,7 +16,6 @@ from eqkin.library.references import EquationColumns, hash_latex, normalise_late
 from eqkin.search import SearchEngine
 from eqkin.search.candidates import RankedCandidates
 from eqkin.search.deduplicate import deduplicate, limit_per_paper
-from eqkin.search.rank import combine_scores
 
 
 @pytest.mark.parametrize("other", [r"a\,+\;b .", "{a}+{{b}},", r"\left(a+b\right)", r"\displaystyle a+b\quad"])
@@ -91,14 +90,6 @@ def test_limit_per_paper_defers_candidates_and_counts_hidden_ones(papers, k, per
         assert places == sorted(places) and max(ours.count(paper) for paper in ours) <= per_paper
         better = [paper for i, paper in enumerate(papers) if i < places[-1] and i not in places]
         assert sum(hidden.values()) == len(better)
-
-
-@given(st.floats(0, 1), st.floats(0, 1))
-def test_combine_scores_weighs_formula_three_quarters_and_either_alone_fully(kinship, words):
-    both = combine_scores(kinship, words, formula=True, text=True)
-    assert 0 <= both <= 1 and both == pytest.approx(0.75 * kinship + 0.25 * words)
-    assert combine_scores(kinship, words, formula=True, text=False) == kinship
-    assert combine_scores(kinship, words, formula=False, text=True) == words
 
 
 def test_search_lists_the_better_of_a_display_and_its_rows(tmp_path, encoder):

@@ -125,7 +125,7 @@ class QueryReader:
             return self._read_math(ReadQuery(text, "latex", alternatives=(("Read as words instead", "words"),)), typed)
         if as_words:
             other = (("Read as a formula instead", "formula"),)
-            return ReadQuery(text, "words", words=typed[: LIMITS.query_words], alternatives=other)
+            return ReadQuery(text, "words", words=typed[: LIMITS.query_text_chars], alternatives=other)
         words, math = self._split(typed)
         if not math:
             return self._read_words(ReadQuery(text, "words"), words)
@@ -142,7 +142,7 @@ class QueryReader:
         return replace(read, kind="mixed")
 
     def _read_words(self, query: ReadQuery, words: str) -> ReadQuery:
-        words = words[: LIMITS.query_words]
+        words = words[: LIMITS.query_text_chars]
         name, latex = self._find_name(words)
         query = replace(query, words=words, alternatives=(("Read as a formula instead", "formula"),))
         if not name:

@@ -111,8 +111,8 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         text = " ".join(self.text.encode("utf-8", "replace").decode().replace("\0", " ").split())
-        if len(text) > LIMITS.query_words:
-            raise LimitReached(f"the text is longer than {LIMITS.query_words:,} characters")
+        if len(text) > LIMITS.query_text_chars:
+            raise LimitReached(f"the text is longer than {LIMITS.query_text_chars:,} characters")
         if self.reading not in READINGS:
             raise BadInput(f"a query is read as {', '.join(READINGS)}, not {str(self.reading)[:40]!r}")
         filters = check_filters(self.filters or Filters())
