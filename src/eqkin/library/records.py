@@ -1,4 +1,4 @@
-"""Records of papers and equations as a search shows them, and the filters that select them.
+"""Records of papers and equations as a search shows them.
 
 Only what is shown is read. Equations are identified by their keys.
 """
@@ -6,7 +6,6 @@ Only what is shown is read. Equations are identified by their keys.
 from __future__ import annotations
 
 import sqlite3
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput, CorruptData
@@ -27,10 +25,10 @@ from eqkin.library.database import (
     INTACT_EQUATION,
     INTACT_PAPER,
     INTACT_SECTION,
-    INTACT_TREES,
     TREES_OF_PAPER,
 )
-from eqkin.library.files import LibraryFiles, join_keys, to_json
+from eqkin.library.files import LibraryFiles, to_json
+from eqkin.library.filters import Filters, build_conditions
 from eqkin.library.queries import read_paper_rows
 
 # Characters of LaTeX around an equation that are read as prose.
@@ -52,25 +50,6 @@ WHERE {INTACT_EQUATION} AND {INTACT_PAPER} AND {INTACT_SECTION}
 
 # Equations by field, by year.
 Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]
-
-
-@dataclass(frozen=True)
-class Filters:
-    """Conditions that a hit must meet; empty means any hit."""
-
-    # The paper has one of these subject areas.
-    fields: tuple[str, ...] = ()
-    # Years of publication.
-    first_year: int | None = None
-    last_year: int | None = None
-    # Each a part of some author's name, whatever its case and accents; all are needed.
-    authors: tuple[str, ...] = ()
-    # Keys of the only papers to search.
-    papers: tuple[str, ...] = ()
-    # Keys of papers to leave out.
-    without_papers: tuple[str, ...] = ()
-    # The paper is in one of these languages, as codes: "en", "de".
-    languages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,84 +151,6 @@ class PaperCount:
     equations: int
 
 
-def select_trees(library: LibraryFiles, filters: Filters) -> npt.NDArray[np.int64] | None:
-    """Return the keys of the equations with a tree that pass the filters, in ascending order; None for all."""
-    conditions, values = _build_conditions(library.connection, filters)
-    if not conditions:
-        return None
-    library.check_rows("papers")
-    query = (
-        f"SELECT t.first, t.keys FROM papers p JOIN trees t ON {TREES_OF_PAPER} "
-        f"WHERE {' AND '.join(conditions)} AND {INTACT_TREES} ORDER BY t.first"
-    )
-    return join_keys(library.select(query, *values))
-
-
-def select_papers(library: LibraryFiles, filters: Filters) -> list[str] | None:
-    """Return the keys of the papers that pass the filters; None for all."""
-    conditions, values = _build_conditions(library.connection, filters)
-    if not conditions:
-        return None
-    library.check_rows("papers")
-    return [key for (key,) in library.select(f"SELECT p.key FROM papers p WHERE {' AND '.join(conditions)}", *values)]
-
-
-def check_filters(filters: Filters) -> Filters:
-    """Return the filters with tuples for sequences, so that they can be compared and cached.
-
-    Raises:
-        BadInput: a year is not a whole number, or a name is not a string.
-    """
-    for name in ("first_year", "last_year"):
-        year = getattr(filters, name)
-        if year is not None and (isinstance(year, bool) or not isinstance(year, int) or abs(year) > 1_000_000):
-            raise BadInput(f"{name} must be a year, got {year!r}")
-    texts: dict[str, tuple[str, ...]] = {}
-    for name in ("fields", "authors", "papers", "without_papers", "languages"):
-        given = getattr(filters, name)
-        values = (given,) if isinstance(given, str) else tuple(given)
-        if not all(isinstance(value, str) for value in values):
-            raise BadInput(f"{name} must be strings")
-        texts[name] = tuple(value.encode("utf-8", "replace").decode() for value in values)
-    return Filters(first_year=filters.first_year, last_year=filters.last_year, **texts)
-
-
-def _build_conditions(connection: sqlite3.Connection, filters: Filters) -> tuple[list[str], list[str | int]]:
-    conditions: list[str] = []
-    values: list[str | int] = []
-
-    def add(condition: str, *given: str | int) -> None:
-        conditions.append(condition)
-        values.extend(given)
-
-    if filters.fields:
-        chosen = "SELECT value FROM json_each(?)"
-        add(f"EXISTS (SELECT 1 FROM json_each(p.fields) AS f WHERE f.value IN ({chosen}))", to_json(filters.fields))
-    if filters.first_year is not None:
-        add("p.year >= ?", filters.first_year)
-    if filters.last_year is not None:
-        add("p.year <= ?", filters.last_year)
-    if filters.authors:
-        connection.create_function("has_author", 2, _has_author, deterministic=True)
-        for author in filters.authors:
-            add("has_author(p.authors, ?)", simplify_name(author))
-    lists = {"p.key IN": filters.papers, "p.lang IN": filters.languages, "p.key NOT IN": filters.without_papers}
-    for condition, names in lists.items():
-        if names:
-            add(f"{condition} (SELECT value FROM json_each(?))", to_json(names))
-    return conditions, values
-
-
-def _has_author(authors: str, part: str) -> bool:
-    return any(part in simplify_name(name) for name in orjson.loads(authors))
-
-
-def simplify_name(name: str) -> str:
-    """Return a name without case and accents, so that Schrodinger finds Schrödinger."""
-    parts = unicodedata.normalize("NFKD", name.casefold())
-    return " ".join("".join(letter for letter in parts if not unicodedata.combining(letter)).split())
-
-
 def get_papers(library: LibraryFiles, keys: Iterable[str]) -> dict[str, PaperRecord]:
     """Return records of papers by key."""
     rows = library.select(
@@ -309,7 +210,7 @@ def get_paper_facets(library: LibraryFiles, papers: Iterable[int]) -> dict[int, 
 
 def count_by_paper(library: LibraryFiles, keys: Iterable[int], filters: Filters) -> list[PaperCount]:
     """Count equations by the paper that contains them, of the papers that pass the filters."""
-    conditions, values = _build_conditions(library.connection, filters)
+    conditions, values = build_conditions(library.connection, filters)
     where = "".join(f" AND {condition}" for condition in conditions)
     library.check_rows("papers")
     rows = library.select(

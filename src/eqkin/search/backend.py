@@ -18,7 +18,8 @@ from eqkin.formulas import Forest
 from eqkin.formulas.hashing import hash_strings
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.formulas.operators import OperatorForest
-from eqkin.library.records import EquationRecord, Filters, PaperPage, PaperRecord
+from eqkin.library.filters import Filters
+from eqkin.library.records import EquationRecord, PaperPage, PaperRecord
 from eqkin.library.records import EquationRef as EquationRef
 from eqkin.library.records import Facets as Facets
 from eqkin.library.records import PaperCount as PaperCount

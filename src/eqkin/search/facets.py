@@ -14,7 +14,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from eqkin.library.records import Filters, PaperCount
+from eqkin.library.filters import Filters
+from eqkin.library.records import PaperCount
 from eqkin.search.backend import Snapshot
 from eqkin.search.candidates import QueryFeatures, RankedCandidates
 from eqkin.search.rank import rank

@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.formulas.mathml import parse_mathml
+from eqkin.library.filters import Filters as Filters
+from eqkin.library.filters import check_filters
 from eqkin.library.records import EquationRecord as EquationRecord
-from eqkin.library.records import Filters as Filters
 from eqkin.library.records import PaperPage as PaperPage
 from eqkin.library.records import PaperRecord as PaperRecord
-from eqkin.library.records import check_filters
 from eqkin.limits import LIMITS
 from eqkin.search.reader import ReadQuery
 from eqkin.search.wildcards import find_wildcards
