@@ -22,7 +22,6 @@ from eqkin.evaluation.systems import SYSTEMS, TfIdf, list_ngrams
 from eqkin.formulas import Forest, Vocabulary
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.terms import extract_terms
-from eqkin.formulas.vocabulary import find_labels
 from eqkin.learning.data import Corpus
 from research.approach0 import Approach0
 from research.experiment import FittedSystem
@@ -31,6 +30,8 @@ from research.labels import label_nodes, order_depth_first
 
 _VOCABULARY_FILE = "vocabulary.json"
 _UNTRAINED_SEED = 0
+# Their features are in memory at once.
+_TREES_PER_BLOCK = 2_000
 
 
 def serialize(forest: Forest) -> list[list[str]]:
@@ -59,11 +60,11 @@ class BagOfWords(FittedSystem, EmbeddingSystem):
         """Count features, (formulas, 256); raises `BadInput` before `fit`."""
         if self._vocabulary is None:
             raise BadInput("the bag of words has no vocabulary yet: call fit first")
-        labels, label = find_labels(formulas.forest)
-        table = self._vocabulary.extract_features(labels).astype(np.float32)
         vectors = np.zeros((len(formulas), FEATURES), np.float32)
-        for tree, (start, end) in enumerate(pairwise(formulas.forest.offsets.tolist())):
-            vectors[tree] = table[label[start:end]].sum(axis=0)
+        for start in range(0, len(formulas), _TREES_PER_BLOCK):
+            some = np.arange(start, min(start + _TREES_PER_BLOCK, len(formulas)))
+            forest = formulas.forest.select(some)
+            vectors[some] = np.add.reduceat(self._vocabulary.extract_features(forest), forest.offsets[:-1], axis=0)
         return vectors
 
 
