@@ -107,6 +107,6 @@ $(VENV)/.base: $(RECIPE) | $(BIN)/python
 # torch by its exact version first: then pip takes a build for CPUs where the index has one (PyPI's for Linux is for GPUs)
 $(VENV)/.dev: $(RECIPE) | $(BIN)/python
 	$(PIP) '$(shell grep '^torch==' constraints.txt)'
-	$(PIP) --editable '.[bench,dev,docs,documents,eval,mcp,milvus,ray,train]'
+	$(PIP) --editable '.[bench,dev,test,docs,documents,eval,mcp,milvus,ray,train]'
 	$(BIN)/python hatch_build.py
 	@touch $(VENV)/.base $@
