@@ -11,7 +11,7 @@ import {
 } from "./matching.mjs";
 import { OperatorParser } from "./operators.mjs";
 import {
-  LEAF, MAX_KNOWN, TERNARY_TAGS, findAttributes, findMeaning, findType, forgetSymbols, lastOf, words,
+  LEAF, MAX_KNOWN, TERNARY_TAGS, findAttributes, findMeaning, findType, forgetSymbols, lastOf, readPairs, words,
 } from "./symbols.mjs";
 
 const SAME_SIMILARITY = 1; // of parts with the same label
@@ -22,21 +22,19 @@ const MIN_RENAMED_OPERATORS = 2; // of one that counts as a part of another unde
 const DISSOLVED_TAGS = words("mrow mstyle mpadded math"); // a row like any other
 // Elements whose extent says nothing about operands.
 const GROUP_TAGS = words("mrow mstyle mpadded math mtd menclose merror mphantom mtable mtr semantics");
-const SCRIPT_NAMES = { munder: "msub", mover: "msup", munderover: "msubsup" };
+const SCRIPT_NAMES = readPairs(`munder msub  mover msup  munderover msubsup`);
 const OPENING_SIGNS = new Set("([{⟨⌊⌈"), CLOSING_SIGNS = new Set(")]}⟩⌋⌉"), BARS = new Set("|∥");
 const FINAL_PUNCTUATION = new Set(".,;:");
 const COMPOSED_SIGN = /[_.′^]/; // in the names of variables with an index, an accent or an exponent
 const COMBINING_ACCENTS = { hat: "\u0302", tilde: "\u0303", check: "\u030c", breve: "\u0306" };
 const WILDCARD_NAME = /^\?[\p{L}\p{N}_]+$/u;
 // signs that are read as one, also where somebody typed the one for the other
-const SHOWN_SIGNS = new Map(Object.entries({
-  "⋯": "…", "∣": "|", "❘": "|", "‖": "∥", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟼": "↦", "⩽": "≤", "⩾": "≥",
-  "∗": "*", "⋆": "*", "ε": "ϵ", "ϕ": "φ", "ϑ": "θ", "∅": "⌀", "≔": "=",
-  "-": "−", "·": "⋅", "'": "′", "〈": "⟨", "〉": "⟩",
-}));
+const SHOWN_SIGNS = readPairs(`
+  ⋯ …  ∣ |  ❘ |  ‖ ∥  ⟶ →  ⟵ ←  ⟹ ⇒  ⟺ ⇔  ⟼ ↦  ⩽ ≤  ⩾ ≥  ∗ *  ⋆ *  ε ϵ  ϕ φ  ϑ θ  ∅ ⌀  ≔ =  - −  · ⋅  ' ′  〈 ⟨  〉 ⟩
+`);
 const INVISIBLE_SIGNS = new Set("\u2061\u2062\u2063\u2064\u200b");
 const shownTexts = new Map();
-const nameTag = (tag) => SCRIPT_NAMES[tag] ?? tag;
+const nameTag = (tag) => SCRIPT_NAMES.get(tag) ?? tag;
 const haveSameRole = (tag, other) =>
   nameTag(tag) === nameTag(other) || (DISSOLVED_TAGS.has(tag) && DISSOLVED_TAGS.has(other));
 

@@ -818,10 +818,10 @@ export class OperatorParser {
       return base.label === "v" && this.styled.has(base.text) ? leaf("v", base.text + ".vector", at) : base;
     if (/^[⏞⏟]$/u.test(sign)) return base;
     if (/^[‾ˉ¯]$/u.test(sign)) return branch("bar", [base], at);
-    if (!(sign in ACCENTS)) return this.addSuperscript(base, i, at);
+    if (!ACCENTS.has(sign)) return this.addSuperscript(base, i, at);
     return base.label === "v" && !isWild(base)
-      ? leaf("v", base.text + "." + ACCENTS[sign], at)
-      : branch(ACCENTS[sign], [base], at);
+      ? leaf("v", base.text + "." + ACCENTS.get(sign), at)
+      : branch(ACCENTS.get(sign), [base], at);
   }
 
   addSubscript(base, i, at) {

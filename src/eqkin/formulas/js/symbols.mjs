@@ -1,6 +1,29 @@
 // Tables of signs, letters and labels, and what they mean: kinds of nodes, items of rows, texts of leaves.
 
 export const words = (text) => new Set(text.split(" "));
+const splitWords = (text) => text.trim().split(/\s+/);
+
+/**
+ * Read a table that alternates between words and what they stand for.
+ * @param {string} text
+ * @returns {Map<string, string>}
+ */
+export function readPairs(text) {
+  const pairs = new Map(), list = splitWords(text);
+  for (let k = 0; k < list.length; k += 2) pairs.set(list[k], list[k + 1]);
+  return pairs;
+}
+
+/**
+ * Read a table with a word at the beginning of each line, and several that it stands for.
+ * @param {string} text
+ * @returns {Map<string, string[]>}
+ */
+export function readRows(text) {
+  const rows = text.trim().split("\n").map(splitWords);
+  return new Map(rows.map(([first, ...others]) => [first, others]));
+}
+
 export const ROW_TAGS = words("mrow mstyle mpadded math semantics mtd menclose maction mphantom merror");
 export const SCRIPT_TAGS = words("msub msup msubsup munder mover munderover");
 // Bits of the type of a node: its tag's, and LEAF.
@@ -10,29 +33,27 @@ export const findType = (tag) =>
     ? ROW_TAG
     : SCRIPT_TAGS.has(tag) ? SCRIPT_TAG : tag === "mi" ? LETTER_TAG | SYMBOL_TAG : tag === "mo" ? SYMBOL_TAG : 0);
 export const TERNARY_TAGS = words("msubsup munderover");
-export const SIGN_NAMES = new Map(Object.entries({
-  "∣": "|", "❘": "|", "∥": "‖", "−": "-", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟸": "⇐", "⟼": "↦", "⩽": "≤", "⩾": "≥",
-  "≦": "≤", "≧": "≥", "⋆": "∗", "*": "∗", "⋅": "·", "∙": "·", "•": "·", "≔": ":=", "≕": "=:", "∼": "~", "⊆": "⊂", "⊇": "⊃",
-  "〈": "⟨", "〉": "⟩", "∖": "\\", "。": ".", "，": ",", "；": ";", "iff": "⇔",
-}));
-const LETTER_NAMES = new Map(Object.entries({
-  "ϵ": "ε", "ϕ": "φ", "ϑ": "θ", "ϱ": "ρ", "ς": "σ", "ϖ": "π", "ℓ": "l", "ℒ": "L", "ℋ": "H", "ℎ": "h", "ℙ": "P", "𝔼": "E", "∆": "Δ",
-}));
+export const SIGN_NAMES = readPairs(String.raw`
+  ∣ |  ❘ |  ∥ ‖  − -  ⟶ →  ⟵ ←  ⟹ ⇒  ⟺ ⇔  ⟸ ⇐  ⟼ ↦  ⩽ ≤  ⩾ ≥  ≦ ≤  ≧ ≥  ⋆ ∗  * ∗  ⋅ ·  ∙ ·  • ·  ≔ :=  ≕ =:  ∼ ~
+  ⊆ ⊂  ⊇ ⊃  〈 ⟨  〉 ⟩  ∖ \  。 .  ， ,  ； ;  iff ⇔
+`);
+const LETTER_NAMES = readPairs(`ϵ ε  ϕ φ  ϑ θ  ϱ ρ  ς σ  ϖ π  ℓ l  ℒ L  ℋ H  ℎ h  ℙ P  𝔼 E  ∆ Δ`);
 const VARIANT_LETTERS = /[ϵϕϑϱςϖ]/g;
-export const FUNCTION_NAMES = new Map(Object.entries({
-  Pr: "P", Prob: "P", ln: "log", Log: "log", tr: "trace", Tr: "trace", Var: "var", Cov: "cov", sgn: "sign", tg: "tan", rot: "curl", lg: "log",
-}));
+export const FUNCTION_NAMES = readPairs(`
+  Pr P  Prob P  ln log  Log log  tr trace  Tr trace  Var var  Cov cov  sgn sign  tg tan  rot curl  lg log
+`);
 export const PLAIN_PRODUCTS = words("· ∗");
-export const CLOSING = new Map(Object.entries({ "(": ")", "[": "]", "{": "}", "⟨": "⟩", "⌊": "⌋", "⌈": "⌉" }));
+export const CLOSING = readPairs(`( )  [ ]  { }  ⟨ ⟩  ⌊ ⌋  ⌈ ⌉`);
 export const CLOSERS = new Set(CLOSING.values());
 // Brackets around one operand.
-export const FENCES = new Map(Object.entries({ "⟨|": "bra", "|⟩": "ket", "‖‖": "norm", "⌊⌋": "floor", "⌈⌉": "ceil" }));
+export const FENCES = readPairs(`⟨| bra  |⟩ ket  ‖‖ norm  ⌊⌋ floor  ⌈⌉ ceil`);
 export const USUAL_FUNCTIONS = words("f g h F G H P p φ ψ Φ Ψ Γ ζ E T");
 export const USUALLY_DIFFERENTIATED = words("u v w f g h φ ψ F Φ Ψ ρ θ T V y");
 export const FIELDS = words("u v w f g h φ ψ Φ Ψ"); // u_t and u_{xx} are derivatives
 export const COORDINATES = words("t x y z");
-const STYLES = new Map(Object.entries({ bold: "bold", "bold-italic": "bold", script: "script", "bold-script": "script",
-  fraktur: "fraktur", "double-struck": "double" }));
+const STYLES = readPairs(`
+  bold bold  bold-italic bold  script script  bold-script script  fraktur fraktur  double-struck double
+`);
 export const WORD_VARIANTS = words("normal sans-serif monospace"); // letters in them, next to each other, are a word
 export const TENSOR_INDICES = /^[α-δκ-νρστ]$/;
 // names that are also typed without a backslash
@@ -46,7 +67,7 @@ export const PRIMES = words("′ ' ’ ″ ‴");
 export const TRANSPOSES_AS_POWERS = words("⊤ ⊺ T tr");
 export const STARS = words("∗ * ⋆");
 export const SIGNS_AS_POWERS = words("+ - − ±");
-export const ACCENTS = { "^": "hat", "ˆ": "hat", "~": "tilde", "˜": "tilde", "ˇ": "check", "˘": "breve" };
+export const ACCENTS = readPairs(`^ hat  ˆ hat  ~ tilde  ˜ tilde  ˇ check  ˘ breve`);
 export const MIN_CONDITION_SPACE_EM = 0.9; // a space as wide as \quad separates a formula from its conditions
 export const MAX_DEPTH = 200; // of an operator tree
 const MAX_ORDER = 4; // of a derivative that is written out
@@ -80,7 +101,7 @@ function makeBits(rows) { // [bit, keys] -> the bits of each key
 const RELATIONS = "= ≠ < > ≤ ≥ ≈ ≡ ~ ≃ ≅ ∝ ∈ ∉ ∋ ⊂ ⊃ ⊊ ⊄ → ← ↔ ↦ ↪ ↠ ≪ ≫ ⊢ ⊨ ≜ ≝ ≐ := =: ≺ ≻ ⪯ ⪰ ≼ ≽ ⊥ ≲ ≳ ≍ ↓ ↑ ⇀ ⇝ ⊣ ⊲ ⊴";
 const BIG_OPERATORS = "∑ ∏ ∐ ⋃ ⋂ ⋁ ⋀ ⨁ ⨂ ⨀ ⨄ lim max min sup inf argmax argmin limsup liminf";
 // signs that people type as two; `!=` is not one, since \(n! = 1\) says something else
-export const TYPED_SIGNS = new Map([[":=", ":="], ["<=", "≤"], [">=", "≥"], ["->", "→"], ["=>", "⇒"], ["≤>", "⇔"]]);
+export const TYPED_SIGNS = readPairs(`:= :=  <= ≤  >= ≥  -> →  => ⇒  ≤> ⇔`);
 export const GAP = 1;
 export const COMMA = 2;
 export const IMPLICATION = 4;

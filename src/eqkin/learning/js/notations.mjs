@@ -9,7 +9,7 @@ import { FIXED_LETTERS, Paraphrase } from "./paraphrases.mjs";
 import {
   BIG, COORDINATES, FIELDS, FUNCTION_NAMES, IMPLICATION, INDEX_LETTER, INTEGRAL, MAX_DEPTH, MIN_CONDITION_SPACE_EM,
   PRODUCT, RELATION, SCRIPT_TAGS, SUM, TENSOR_INDICES, USUALLY_DIFFERENTIATED, USUAL_FUNCTIONS, isLetter, isNumber,
-  roleOf, words,
+  readPairs, readRows, roleOf, words,
 } from "../../formulas/js/symbols.mjs";
 
 const FREEDOMS = { // kind of rewriting -> probability that a notation uses it
@@ -17,38 +17,58 @@ const FREEDOMS = { // kind of rewriting -> probability that a notation uses it
   relation: 0.5, sides: 0.4, bracket: 0.6, style: 0.6, product: 0.4, commute: 0.5, conjugate: 0.5, letter: 0.5, subscript: 0.25, mark: 0.4,
 };
 const LEVEL = { list: 0, implication: 1, given: 2, relation: 3, sum: 4, product: 6, open: 7, closed: 8, atom: 9 };
-const CHARACTER_COMMANDS = new Map(Object.entries({
-  "∞": "\\infty", "∅": "\\emptyset", "⌀": "\\varnothing", "ℏ": "\\hbar", "ℓ": "\\ell", "∂": "\\partial", "∇": "\\nabla", "\\": "\\setminus", "#": "\\#",
-  "%": "\\%", "&": "\\&", "$": "\\$", "_": "\\_", "{": "\\{", "}": "\\}", "~": "\\sim", "^": "\\wedge", "⊤": "\\top", "⊥": "\\perp", "∗": "*", "·": "\\cdot",
-  "-": "-", "mod": "\\bmod", "…": "\\ldots", "ε": "\\varepsilon", "ϵ": "\\epsilon", "φ": "\\varphi", "ϕ": "\\phi", "′": "\\prime", "∘": "\\circ", "\u2061": "", "⨿": "\\amalg",
-}));
-const RELATION_COMMANDS = {
-  "≤": ["\\le", "\\leq", "\\leqslant"], "≥": ["\\ge", "\\geq", "\\geqslant"], "≠": ["\\ne", "\\neq"], "→": ["\\to", "\\rightarrow"], "~": ["\\sim"],
-  ":=": [":=", "\\coloneqq", "="], "≡": ["\\equiv", "="], "≜": ["\\triangleq", ":=", "="], "≈": ["\\approx", "\\simeq"], "≃": ["\\simeq", "\\approx"],
-  "⊂": ["\\subset", "\\subseteq"], "⊃": ["\\supset", "\\supseteq"], "=": ["=", "=", "=", "=", ":=", "\\equiv"], "⇒": ["\\Rightarrow", "\\implies"],
-  "⇔": ["\\Leftrightarrow", "\\iff"], "=:": ["=:"], "↦": ["\\mapsto"], "≝": ["\\triangleq"], "⊄": ["\\not\\subset"],
-};
-const REVERSED = { "<": ">", ">": "<", "≤": "≥", "≥": "≤", "≪": "≫", "≫": "≪", "⊂": "⊃", "⊃": "⊂" };
+const CHARACTER_COMMANDS = readPairs(String.raw`
+  ∞ \infty  ∅ \emptyset  ⌀ \varnothing  ℏ \hbar  ℓ \ell  ∂ \partial  ∇ \nabla  \ \setminus  # \#  % \%  & \&  $ \$
+  _ \_  { \{  } \}  ~ \sim  ^ \wedge  ⊤ \top  ⊥ \perp  ∗ *  · \cdot  - -  mod \bmod  … \ldots  ε \varepsilon
+  ϵ \epsilon  φ \varphi  ϕ \phi  ′ \prime  ∘ \circ  ⨿ \amalg
+`);
+const RELATION_COMMANDS = readRows(String.raw`
+  ≤  \le  \leq  \leqslant
+  ≥  \ge  \geq  \geqslant
+  ≠  \ne  \neq
+  →  \to  \rightarrow
+  ~  \sim
+  :=  :=  \coloneqq  =
+  ≡  \equiv  =
+  ≜  \triangleq  :=  =
+  ≈  \approx  \simeq
+  ≃  \simeq  \approx
+  ⊂  \subset  \subseteq
+  ⊃  \supset  \supseteq
+  =  =  =  =  =  :=  \equiv
+  ⇒  \Rightarrow  \implies
+  ⇔  \Leftrightarrow  \iff
+  =:  =:
+  ↦  \mapsto
+  ≝  \triangleq
+  ⊄  \not\subset
+`);
+const SIGN_COMMANDS = readPairs(String.raw`± \pm  ∓ \mp  × \times  ∗ *  ⊗ \otimes  ⊕ \oplus  ∪ \cup  ∩ \cap  ∧ \wedge  ∨ \vee`);
+const REVERSED = readPairs(`< >  > <  ≤ ≥  ≥ ≤  ≪ ≫  ≫ ≪  ⊂ ⊃  ⊃ ⊂`);
 const SWAPPABLE = words("= ≠ ≈ ≡ ≃ ≅ :=");
 const TRANSPOSES = ["T", "\\top", "\\mathsf{T}", "\\mathrm{T}", "\\intercal", "'"];
-const NAME_COMMANDS = { // label of a function -> ways to print its name
-  trace: ["\\operatorname{tr}", "\\operatorname{Tr}", "\\mathrm{tr}", "\\text{Tr}"], var: ["\\operatorname{Var}",
-    "\\mathrm{Var}", "\\text{Var}", "\\operatorname{var}"],
-  cov: ["\\operatorname{Cov}", "\\mathrm{Cov}", "\\text{Cov}", "\\operatorname{cov}"], log: ["\\log", "\\ln"], sign: ["\\operatorname{sgn}",
-    "\\operatorname{sign}", "\\mathrm{sgn}"],
-};
+// label of a function -> ways to print its name
+const NAME_COMMANDS = readRows(String.raw`
+  trace  \operatorname{tr}  \operatorname{Tr}  \mathrm{tr}  \text{Tr}
+  var  \operatorname{Var}  \mathrm{Var}  \text{Var}  \operatorname{var}
+  cov  \operatorname{Cov}  \mathrm{Cov}  \text{Cov}  \operatorname{cov}
+  log  \log  \ln
+  sign  \operatorname{sgn}  \operatorname{sign}  \mathrm{sgn}
+`);
 const KNOWN_COMMANDS = words("sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan log ln exp det dim ker deg gcd hom arg max min sup inf lim Pr lg");
-const BIG_COMMANDS = {
-  "∑": "\\sum", "∏": "\\prod", "∐": "\\coprod", "⋃": "\\bigcup", "⋂": "\\bigcap", "⋁": "\\bigvee", "⋀": "\\bigwedge", "⨁": "\\bigoplus", "⨂": "\\bigotimes",
-  "⨀": "\\bigodot", "⨄": "\\biguplus", argmax: "\\operatorname*{argmax}", argmin: "\\operatorname*{argmin}", limsup: "\\limsup", liminf: "\\liminf",
-  "∫": "\\int", "∬": "\\iint", "∭": "\\iiint", "∮": "\\oint", "∯": "\\oiint", "⨌": "\\iiint",
-};
-const STYLE_COMMANDS = { bold: "\\mathbf", "bold-italic": "\\boldsymbol", "double-struck": "\\mathbb",
-  script: "\\mathcal", fraktur: "\\mathfrak", "sans-serif": "\\mathsf", monospace: "\\mathtt" };
-const ACCENT_COMMANDS = { hat: "\\hat", tilde: "\\tilde", check: "\\check", breve: "\\breve", bar: "\\bar" };
-const ACCENT_SIGNS = { "^": "\\hat", "ˆ": "\\hat", "~": "\\tilde", "˜": "\\tilde", "ˇ": "\\check", "˘": "\\breve",
-  "‾": "\\overline", "ˉ": "\\bar", "¯": "\\overline", "⃗": "\\vec", "→": "\\overrightarrow", "˙": "\\dot",
-  "¨": "\\ddot" };
+const BIG_COMMANDS = readPairs(String.raw`
+  ∑ \sum  ∏ \prod  ∐ \coprod  ⋃ \bigcup  ⋂ \bigcap  ⋁ \bigvee  ⋀ \bigwedge  ⨁ \bigoplus  ⨂ \bigotimes  ⨀ \bigodot
+  ⨄ \biguplus  argmax \operatorname*{argmax}  argmin \operatorname*{argmin}  limsup \limsup  liminf \liminf  ∫ \int
+  ∬ \iint  ∭ \iiint  ∮ \oint  ∯ \oiint  ⨌ \iiint
+`);
+const STYLE_COMMANDS = readPairs(String.raw`
+  bold \mathbf  bold-italic \boldsymbol  double-struck \mathbb  script \mathcal  fraktur \mathfrak
+  sans-serif \mathsf  monospace \mathtt
+`);
+const ACCENT_SIGNS = readPairs(String.raw`
+  ^ \hat  ˆ \hat  ~ \tilde  ˜ \tilde  ˇ \check  ˘ \breve  ‾ \overline  ˉ \bar  ¯ \overline  ⃗ \vec
+  → \overrightarrow  ˙ \dot  ¨ \ddot
+`);
 const ALPHABETS = ["abcfghjklmnopqrstuvwxyz", "ABCDEFGHJKLMNQRSUVWXYZ", "αβγδζηθκλμνξρστφχψω", "ΓΘΛΞΣΦΨΩ"];
 const FUNCTION_SCRIPTS = words("idx pow star prime mark transpose adjoint");
 const FRESH_LETTERS = [["a", "b"], ["x", "y"], ["u", "v"], ["p", "q"], ["m", "n"]];
@@ -180,7 +200,7 @@ class NotationWriter {
       case "mfrac": return `\\frac{${part(0)}}{${part(1)}}`;
       case "msqrt": return `\\sqrt{${parser.childrenOf(i).map((k) => this.printNode(k)).join(" ")}}`;
       case "mover": {
-        const accent = ACCENT_SIGNS[parser.textOf(this.parser.first[i] + 1)];
+        const accent = ACCENT_SIGNS.get(parser.textOf(this.parser.first[i] + 1));
         return accent === undefined ? `\\overset{${part(1)}}{${part(0)}}` : `${accent}{${part(0)}}`;
       }
       case "munder": return `\\underset{${part(1)}}{${part(0)}}`;
@@ -196,6 +216,7 @@ class NotationWriter {
 
   printCharacter(character) {
     const composed = character.normalize("NFC");
+    if (composed === "\u2061") return "";
     return CHARACTER_COMMANDS.get(composed) ?? composed;
   }
 
@@ -207,7 +228,7 @@ class NotationWriter {
     if (multiple)
       return KNOWN_COMMANDS.has(letter)
         ? `\\${letter} `
-        : BIG_COMMANDS[letter.replace(/\s/g, "")] ?? `\\operatorname{${letter.replace(/[^\p{L}\d]/gu, "")}}`;
+        : BIG_COMMANDS.get(letter.replace(/\s/g, "")) ?? `\\operatorname{${letter.replace(/[^\p{L}\d]/gu, "")}}`;
     if (this.free.letter && (plain === "ε" || plain === "ϵ")) return this.pick(["\\epsilon ", "\\varepsilon "]);
     if (this.free.letter && (plain === "φ" || plain === "ϕ")) return this.pick(["\\phi ", "\\varphi "]);
     letter = this.printCharacter(plain);
@@ -217,7 +238,7 @@ class NotationWriter {
     }
     if (this.plain.has(text) && (variant === "script" || variant === "normal")) return `${letter} `;
     if (variant === "normal" && /^[A-Za-z]$/.test(letter)) return `\\mathrm{${letter}}`;
-    const command = STYLE_COMMANDS[variant];
+    const command = STYLE_COMMANDS.get(variant);
     return command ? `${command}{${letter}}` : `${letter} `;
   }
 
@@ -257,9 +278,7 @@ class NotationWriter {
   }
 
   signTex(sign) {
-    return { "±": "\\pm", "∓": "\\mp", "×": "\\times", "∗": "*", "⊗": "\\otimes", "⊕": "\\oplus", "∪": "\\cup",
-      "∩": "\\cap", "∧": "\\wedge", "∨": "\\vee" }[sign]
-      ?? this.printCharacter(sign);
+    return SIGN_COMMANDS.get(sign) ?? this.printCharacter(sign);
   }
 
   writeLeaf(node, isFunction = false) {
@@ -297,8 +316,8 @@ class NotationWriter {
   // The name of a function as it was printed, or another that means the same.
   writeName(name, at) {
     const { tag, first } = this.parser;
-    if (this.free.name && name in NAME_COMMANDS && !SCRIPT_TAGS.has(tag[at]))
-      return `${this.pick(NAME_COMMANDS[name])} `;
+    if (this.free.name && NAME_COMMANDS.has(name) && !SCRIPT_TAGS.has(tag[at]))
+      return `${this.pick(NAME_COMMANDS.get(name))} `;
     if (tag[at] === "msup" || tag[at] === "mover") return this.writeName(name, first[at]);
     if (tag[at] === "msubsup" || tag[at] === "msub")
       return `${this.writeName(name, first[at])}_{${this.printNode(first[at] + 1)}}`;
@@ -319,16 +338,16 @@ class NotationWriter {
   writeRelation(node) {
     let { label, children } = node;
     if (this.inRange)
-      return this.join(children, ` ${RELATION_COMMANDS[label]?.[0] ?? this.printCharacter(label)} `, LEVEL.sum);
-    if (children.length === 2 && this.free.sides && (SWAPPABLE.has(label) || label in REVERSED) && label !== ":=") {
+      return this.join(children, ` ${RELATION_COMMANDS.get(label)?.[0] ?? this.printCharacter(label)} `, LEVEL.sum);
+    if (children.length === 2 && this.free.sides && (SWAPPABLE.has(label) || REVERSED.has(label)) && label !== ":=") {
       children = [...children].reverse();
-      label = REVERSED[label] ?? label;
+      label = REVERSED.get(label) ?? label;
     }
     return this.join(children, ` ${this.relationTex(label)} `, LEVEL.sum);
   }
 
   relationTex(label) {
-    const options = RELATION_COMMANDS[label];
+    const options = RELATION_COMMANDS.get(label);
     if (options === undefined) return this.printCharacter(label);
     return this.free.relation ? this.pick(options) : options[0];
   }
@@ -582,7 +601,7 @@ class NotationWriter {
     const to = find("to");
     const by = node.children.filter((child) => child.label === "by");
     const [body] = node.children;
-    const sign = BIG_COMMANDS[node.label] ?? `\\${node.label}`;
+    const sign = BIG_COMMANDS.get(node.label) ?? `\\${node.label}`;
     this.inRange = true; // i = 1 is not 1 = i
     const range = (from === undefined
       ? ""
@@ -680,20 +699,20 @@ const WRITERS = { // label -> [LaTeX, level]
       LEVEL.given],
   colon: (writer, node) => [writer.join(node.children, " : ", LEVEL.relation), LEVEL.given],
   rel: (writer, node) =>
-    [`${RELATION_COMMANDS[node.children[0].text]?.[0]
+    [`${RELATION_COMMANDS.get(node.children[0].text)?.[0]
       ?? node.children[0].text} ${writer.join(node.children.slice(1), " ")}`,
       LEVEL.relation],
   chain: (writer, node) =>
     [node.children.map((link, k) =>
       `${k
         ? ""
-        : writer.print(link.children[0], LEVEL.sum)} ${RELATION_COMMANDS[link.label]?.[0] ?? link.label} ${writer.print(link.children[1], LEVEL.sum)}`).join(" "),
+        : writer.print(link.children[0], LEVEL.sum)} ${RELATION_COMMANDS.get(link.label)?.[0] ?? link.label} ${writer.print(link.children[1], LEVEL.sum)}`).join(" "),
       LEVEL.relation],
   "∀": (writer, node) => [`\\forall ${writer.print(node.children[0])}`, LEVEL.given],
   "∃": (writer, node) => [`\\exists ${writer.print(node.children[0])}`, LEVEL.given],
 };
-for (const accent in ACCENT_COMMANDS)
-  WRITERS[accent] ??= (writer, node) => [`\\wide${accent}{${writer.print(node.children[0])}}`, LEVEL.atom];
+for (const accent of words("hat tilde check breve"))
+  WRITERS[accent] = (writer, node) => [`\\wide${accent}{${writer.print(node.children[0])}}`, LEVEL.atom];
 
 // One batch as for `parseOperators`, with a seed for each tree, `count`, and the shares to paraphrase and to rename; the
 // answer is for each tree a list of [LaTeX, whether variables are renamed, whether it is a paraphrase], empty if the tree

@@ -5,7 +5,7 @@
 
 import { isMatrix, mapChildren, number, relabel } from "../../formulas/js/canonical.mjs";
 import {
-  INTEGRAL, RELATION, USUALLY_DIFFERENTIATED, branch, combine, hashTree, isNumber, leaf, listOf, roleOf, words,
+  INTEGRAL, RELATION, USUALLY_DIFFERENTIATED, branch, combine, hashTree, isNumber, leaf, listOf, readPairs, roleOf, words,
 } from "../../formulas/js/symbols.mjs";
 
 export const FIXED_LETTERS = words("d e i E P T C H O ∂ ∇ Δ π"); // their names mean something
@@ -13,7 +13,7 @@ const CHANCES = { // kind of paraphrase -> probability that it is used
   arguments: 0.4, sequence: 0.35, accents: 0.4, subscripts: 0.25, ranges: 0.4, continuous: 0.3, laplacian: 0.5, products: 0.5, norms: 0.4, states: 0.6, logic: 0.7, bounds: 0.5,
   constants: 0.25, chain: 0.5, move: 0.25, defined: 0.35,
 };
-const LOGIC = { "∪": "∨", "∩": "∧", "⋃": "⋁", "⋂": "⋀", "∨": "∪", "∧": "∩", "⋁": "⋃", "⋀": "⋂" };
+const LOGIC = readPairs(`∪ ∨  ∩ ∧  ⋃ ⋁  ⋂ ⋀  ∨ ∪  ∧ ∩  ⋁ ⋃  ⋀ ⋂`);
 const DEFINED = ["E", "L", "J", "F", "S", "Q", "R", "f", "g", "h", "y", "z", "u", "w"];
 const INDICES = /^[i-nt]$/;
 const isLetterNode = (node) => node.label === "v" && node.text.length === 1;
@@ -193,4 +193,4 @@ const CHANGES = { // label -> kind of paraphrase -> how to change a node of this
   norm: { norms: relabel("abs") }, abs: { norms: relabel("norm") },
   ket: { states: keepFirst }, bra: { states: keepFirst },
 };
-for (const label in LOGIC) CHANGES[label] = { logic: relabel(LOGIC[label]) };
+for (const [label, other] of LOGIC) CHANGES[label] = { logic: relabel(other) };
