@@ -1,35 +1,11 @@
 // Presentation trees of a batch to operator trees.
 
 import { canonicalise } from "./canonical.mjs";
+import { readPresentationTrees } from "./columns.mjs";
 import { findStatements, hashForms } from "./forms.mjs";
 import { OperatorParser } from "./operators.mjs";
-import { LEAF, MAX_DEPTH, branch, findAttributes, findMeaning, findType, forgetSymbols, leaf } from "./symbols.mjs";
+import { MAX_DEPTH, branch, forgetSymbols, leaf } from "./symbols.mjs";
 import { MAX_WEAK_STATEMENTS } from "./weak_forms.mjs";
-
-// Presentation trees in columns over the nodes of all of them, each tree in breadth-first order.
-export class PresentationForest {
-  constructor({ tags, attributes, texts, sizes, tag, attribute, text, n_children: count }) {
-    forgetSymbols();
-    const types = tags.map(findType), meanings = texts.map(findMeaning), known = attributes.map(findAttributes);
-    this.sizes = sizes;
-    this.tag = tag.map((number) => tags[number]);
-    this.type = tag.map((number, node) => types[number] | (count[node] ? 0 : LEAF)); // bits, see `findType`
-    this.attributes = attribute.map((number) => known[number]);
-    this.meaning = text.map((number) => meanings[number]);
-    this.count = count; // of children
-    this.first = new Array(tag.length); // child
-    let start = 0;
-    for (const size of sizes) {
-      for (let node = start, next = start + 1; node < start + size; next += count[node++]) this.first[node] = next;
-      start += size;
-    }
-  }
-
-  // A parser of one tree.
-  openTree(start, size) {
-    return new OperatorParser(this, start, start + size);
-  }
-}
 
 export function measureDepth(node) {
   let depth = 0;
@@ -39,17 +15,16 @@ export function measureDepth(node) {
 
 // A tree that is too deep, for us or for the engine's stack, becomes the list of its leaves.
 export function parseTree(parser, canonical) {
-  const { start, end } = parser;
+  const { nodes, root } = parser;
   try {
     const node = canonical ? canonicalise(parser.parse()) : parser.parse();
-    if (end - start > MAX_DEPTH / 2 && measureDepth(node) > MAX_DEPTH) throw new RangeError("too deep");
+    if (nodes.length > MAX_DEPTH / 2 && measureDepth(node) > MAX_DEPTH) throw new RangeError("too deep");
     return node;
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
-    const leaves = [];
-    for (let i = start; i < end; i++) if (!parser.count[i]) leaves.push(leaf("o", parser.meaning[i].text, i));
+    const leaves = nodes.filter((node) => !node.children.length);
     parser.unparsed = 1;
-    return branch("p:math", leaves, start);
+    return branch("p:math", leaves.map((node) => leaf("o", node.meaning.text, node)), root);
   }
 }
 
@@ -87,12 +62,11 @@ class OperatorWriter {
 }
 
 export function parseBatch(batch, canonical) {
-  const forest = new PresentationForest(batch), writer = new OperatorWriter();
-  let start = 0;
-  for (const size of forest.sizes) {
-    const parser = forest.openTree(start, size);
+  forgetSymbols();
+  const writer = new OperatorWriter();
+  for (const nodes of readPresentationTrees(batch)) {
+    const parser = new OperatorParser(nodes);
     writer.addTree(parseTree(parser, canonical), parser);
-    start += size;
   }
   return writer;
 }

@@ -5,14 +5,12 @@
 // leaves below the one match all leaves below the other.
 
 import { parseTree } from "./batches.mjs";
-import { iterTrees } from "./columns.mjs";
+import { readPresentationTrees } from "./columns.mjs";
 import {
   DIVISIBLE_RELATIONS, TreeAligner, commutes, forgetParts, listNodes, matchTrees, readOperatorTrees,
 } from "./matching.mjs";
 import { OperatorParser } from "./operators.mjs";
-import {
-  LEAF, MAX_KNOWN, TERNARY_TAGS, findAttributes, findMeaning, findType, forgetSymbols, lastOf, readPairs, words,
-} from "./symbols.mjs";
+import { MAX_KNOWN, TERNARY_TAGS, forgetSymbols, lastOf, readPairs, words } from "./symbols.mjs";
 
 const SAME_SIMILARITY = 1; // of parts with the same label
 const RENAMED_SIMILARITY = 0.75; // of letters with different names
@@ -49,73 +47,59 @@ function findShown(text) {
   return shown;
 }
 
-// A presentation tree: columns of its nodes, breadth first, the visible leaves below each of them in reading order, and its
-// operator tree, which is parsed if it is not given.
+// A presentation tree with its visible leaves in reading order, and its operator tree, which is parsed if it is not given.
 class Presentation {
-  constructor({ tag, meaning, count, type, attributes, tree }) {
-    const size = tag.length;
-    this.size = size;
-    this.tag = tag;
-    this.meaning = meaning;
-    this.count = count; // of children
-    this.type = type;
-    this.attributes = attributes;
-    this.first = new Array(size); // child
-    for (let node = 0, next = 1; node < size; next += count[node++]) this.first[node] = next;
+  constructor(nodes, tree) {
+    this.nodes = nodes;
+    [this.root] = nodes;
     this.leaves = [];
     this.signs = []; // of the leaves
-    this.starts = new Array(size); // the first leaf of each node, and the one after its last
-    this.ends = new Array(size);
-    this.readLeaves(0);
-    this.tree = tree ?? listNodes(parseTree(new OperatorParser(this, 0, size), true));
+    this.readLeaves(this.root);
+    this.tree = tree ?? listNodes(parseTree(new OperatorParser(nodes), true));
     this.extentStarts = []; // see `findExtents`
     this.extentEnds = [];
     this.nameLeaves = null;
   }
 
   readLeaves(node) {
-    const count = this.count[node], shown = findShown(this.meaning[node].raw);
-    this.starts[node] = this.leaves.length;
-    if (count) for (let child = this.first[node], end = child + count; child < end; child++) this.readLeaves(child);
-    else if (shown && this.tag[node] !== "mspace") {
-      const leaf = this.leaves.length;
-      this.leaves[leaf] = node;
-      this.signs[leaf] = shown;
+    node.start = this.leaves.length;
+    for (const child of node.children) this.readLeaves(child);
+    const shown = findShown(node.meaning.raw);
+    if (!node.children.length && shown && node.tag !== "mspace") {
+      this.leaves.push(node);
+      this.signs.push(shown);
     }
-    this.ends[node] = this.leaves.length;
+    node.end = this.leaves.length;
   }
 
   // What the formula shows, without spaces and styles.
-  listShown(node = 0, shown = []) {
-    const count = this.count[node], isShown = count && !DISSOLVED_TAGS.has(this.tag[node]);
-    if (isShown) shown.push(nameTag(this.tag[node]) + "(");
-    for (let child = this.first[node], end = child + count; child < end; child++) this.listShown(child, shown);
-    if (isShown) shown.push(")");
-    else if (this.starts[node] < this.ends[node] && !count) shown.push(this.signs[this.starts[node]]);
-    return shown;
+  listShown(node = this.root) {
+    if (!node.children.length) return this.signs.slice(node.start, node.end);
+    const shown = node.children.flatMap((child) => this.listShown(child));
+    return DISSOLVED_TAGS.has(node.tag) ? shown : [nameTag(node.tag) + "(", ...shown, ")"];
   }
 
   listWildcards() {
-    const names = this.leaves.filter((leaf) => this.tag[leaf] === "mi").map((leaf) => this.meaning[leaf].raw);
+    const names = this.leaves.filter((leaf) => leaf.tag === "mi").map((leaf) => leaf.meaning.raw);
     return [...new Set(names)].filter((name) => WILDCARD_NAME.test(name));
   }
 
   // The presentation node of a node of the operator tree.
   findNode(node) {
     const { origins, scripts, size } = this.tree, origin = origins[node];
-    return node < size || this.count[origin] < 2 ? origin : this.first[origin] + scripts[node - size];
+    return node < size || origin.children.length < 2 ? origin : origin.children[scripts[node - size]];
   }
 
   // The first leaf of the presentation node of a node of the operator tree, and the one after its last.
   findStart(node) {
-    return this.starts[this.findNode(node)];
+    return this.findNode(node).start;
   }
   findEnd(node) {
     const origin = this.findNode(node);
     // A name with an index: without the exponent.
-    if (this.count[origin] > 1 && TERNARY_TAGS.has(this.tag[origin]) && this.tree.isLeaf(node))
-      return this.ends[this.first[origin] + 1];
-    return this.ends[origin];
+    if (origin.children.length > 1 && TERNARY_TAGS.has(origin.tag) && this.tree.isLeaf(node))
+      return origin.children[1].end;
+    return origin.end;
   }
 
   // Find the leaves from the first to the last of each node of the operator tree; 0 and 0 if it has none.
@@ -143,7 +127,7 @@ class Presentation {
         end = Math.max(end, extentEnds[child]);
       }
       if (from < to) {
-        let isGroup = GROUP_TAGS.has(this.tag[this.findNode(node)]);
+        let isGroup = GROUP_TAGS.has(this.findNode(node).tag);
         if (isGroup && OPENING_SIGNS.has(signs[from])) isGroup = end > 0 && (from !== start - 1 || to !== end + 1);
         if (!isGroup) {
           start = Math.min(start, from);
@@ -164,7 +148,7 @@ class Presentation {
 
   // Whether a leaf of the operator tree is written, not implied as the exponent 1/2 of a root is.
   isWritten(node) {
-    return !this.tree.isLeaf(node) || !this.count[this.findNode(node)] || COMPOSED_SIGN.test(this.tree.labels[node]);
+    return !this.tree.isLeaf(node) || !this.findNode(node).children.length || COMPOSED_SIGN.test(this.tree.labels[node]);
   }
 
   // Which leaves are names, numbers and other operands, not signs.
@@ -179,21 +163,19 @@ class Presentation {
   }
 
   // The nodes whose leaves are all among these, without those below them.
-  listMaximalNodes(leaves, node = 0, found = []) {
-    const start = this.starts[node], end = this.ends[node];
-    let isInside = start < end;
-    for (let leaf = start; leaf < end && isInside; leaf++) isInside = leaves.has(leaf);
-    if (isInside) found.push(node);
-    else if (start < end)
-      for (let child = this.first[node], last = child + this.count[node]; child < last; child++)
-        this.listMaximalNodes(leaves, child, found);
-    return found;
+  listMaximalNodes(leaves, node = this.root) {
+    if (node.start === node.end) return [];
+    let leaf = node.start;
+    while (leaf < node.end && leaves.has(leaf)) leaf++;
+    return leaf === node.end ? [node] : node.children.flatMap((child) => this.listMaximalNodes(leaves, child));
   }
 
-  isSameAs({ size, tag, meaning, count }) {
-    return size === this.size
-      && tag.every((name, node) =>
-        name === this.tag[node] && meaning[node] === this.meaning[node] && count[node] === this.count[node]);
+  isSameAs({ nodes }) {
+    return nodes.length === this.nodes.length
+      && nodes.every(({ tag, meaning, children }, at) => {
+        const own = this.nodes[at];
+        return tag === own.tag && meaning === own.meaning && children.length === own.children.length;
+      });
   }
 }
 
@@ -305,12 +287,12 @@ class PartPairs {
     this.hit = hit;
     this.match = match;
     // For each node of the query: node, node of the hit, similarity; a wildcard has several of them.
-    this.pairings = new Array(query.size).fill(null);
+    this.pairings = new Array(query.nodes.length).fill(null);
     // Of each leaf of the query: the first leaf of the hit, if any.
     this.partnerStarts = new Array(query.leaves.length).fill(-1);
     this.partnerEnds = new Array(query.leaves.length).fill(-1); // the leaf after the last
     this.similarities = new Array(query.leaves.length).fill(0);
-    this.used = new Uint8Array(hit.size); // nodes of the hit
+    this.used = new Set(); // nodes of the hit
     query.findExtents();
     hit.findExtents();
   }
@@ -318,7 +300,7 @@ class PartPairs {
   // All pairs of matching presentation nodes with their similarities, one after the other, in the order of the query's nodes.
   listPairings() {
     const { query, hit, match } = this, ours = query.tree, theirs = hit.tree;
-    if (!ours.isOpen[0] && query.isSameAs(hit)) return query.tag.flatMap((_, node) => [node, node, SAME_SIMILARITY]);
+    if (!ours.isOpen[0] && query.isSameAs(hit)) return query.nodes.flatMap((_, node) => [node, node, SAME_SIMILARITY]);
     const inner = [], bound = new Map(); // wildcards and the leaves they match
     for (const pair of match.pairs) {
       const node = pair[0], there = pair[1];
@@ -335,17 +317,14 @@ class PartPairs {
     inner.sort((a, b) => extent(a[0]) - extent(b[0]) || a[0] - b[0] || a[1] - b[1]);
     for (const pair of inner) this.pairSigns(pair[0], pair[1]); // small parts first
     this.pairInnerNodes();
-    const found = [];
-    for (const numbers of this.pairings)
-      if (numbers !== null) for (let k = 0; k < numbers.length; k++) found[found.length] = numbers[k];
-    return found;
+    return this.pairings.flatMap((numbers) => numbers ?? []);
   }
 
   // The nodes of the hit that each wildcard matches, without those below them.
   listBindings(names) {
     const { bindings } = this.match;
     return names.filter((name) => bindings.has(name)).map((name) =>
-      [name, this.hit.listMaximalNodes(this.listLeaves(bindings.get(name)))]);
+      [name, this.hit.listMaximalNodes(this.listLeaves(bindings.get(name))).map((node) => node.index)]);
   }
 
   // The leaves of operands, with the signs before all but the first.
@@ -354,7 +333,7 @@ class PartPairs {
     for (let [start, end] of nodes.map((node) => [hit.extentStarts[node], hit.extentEnds[node]]).sort((a, b) => a[0] - b[0] || a[1] - b[1])) {
       while (leaves.size && start && !leaves.has(start - 1)) {
         const before = hit.leaves[start - 1];
-        if (hit.tag[before] !== "mo" && hit.meaning[before].raw !== "/") break;
+        if (before.tag !== "mo" && before.meaning.raw !== "/") break;
         start--;
       }
       for (; start < end; start++) leaves.add(start);
@@ -363,9 +342,9 @@ class PartPairs {
   }
 
   add(ours, theirs, similarity) {
-    if (this.pairings[ours] !== null || this.used[theirs]) return;
-    this.pairings[ours] = [ours, theirs, similarity];
-    this.used[theirs] = 1;
+    if (this.pairings[ours.index] !== null || this.used.has(theirs)) return;
+    this.pairings[ours.index] = [ours.index, theirs.index, similarity];
+    this.used.add(theirs);
   }
 
   setPartner(leaf, start, end, similarity) {
@@ -377,9 +356,9 @@ class PartPairs {
   pairWildcard(ours, leaves) {
     const node = this.query.findNode(ours), found = this.hit.listMaximalNodes(leaves);
     if (!found.length) return;
-    this.pairings[node] = found.flatMap((there) => [node, there, WILDCARD_SIMILARITY]);
-    for (const there of found) this.used[there] = 1;
-    this.setPartner(this.query.starts[node], Math.min(...leaves), Math.max(...leaves) + 1, WILDCARD_SIMILARITY);
+    this.pairings[node.index] = found.flatMap((there) => [node.index, there.index, WILDCARD_SIMILARITY]);
+    for (const there of found) this.used.add(there);
+    this.setPartner(node.start, Math.min(...leaves), Math.max(...leaves) + 1, WILDCARD_SIMILARITY);
   }
 
   // Pair the leaves of two names; leaf by leaf, if both have the same number.
@@ -414,7 +393,7 @@ class PartPairs {
       if (this.partnerStarts[leaf] >= 0 || names[leaf]) continue;
       const sign = signs[leaf];
       let there = at;
-      while (there < last && (namesThere[there] || used[hit.leaves[there]] || sign !== hit.signs[there])) there++;
+      while (there < last && (namesThere[there] || used.has(hit.leaves[there]) || sign !== hit.signs[there])) there++;
       if (there === last) continue;
       at = there + 1;
       this.setPartner(leaf, there, at, SAME_SIMILARITY);
@@ -425,10 +404,10 @@ class PartPairs {
   // Pair fractions, scripts and rows whose leaves match each other, and nothing else does.
   pairInnerNodes() {
     // For each leaf of the hit the last node whose leaves match it.
-    const { query, hit, partnerStarts, partnerEnds } = this, covered = new Array(hit.leaves.length).fill(-1);
-    for (let node = 0; node < query.size; node++) {
-      const start = query.starts[node], end = query.ends[node];
-      if (!query.count[node] || start === end || this.pairings[node] !== null) continue;
+    const { query, hit, partnerStarts, partnerEnds } = this, covered = new Array(hit.leaves.length).fill(null);
+    for (const node of query.nodes) {
+      const { start, end } = node;
+      if (!node.children.length || start === end || this.pairings[node.index] !== null) continue;
       let leaf = start, first = hit.leaves.length, last = 0, total = 0, size = 0;
       for (; leaf < end && partnerStarts[leaf] >= 0; leaf++) {
         first = Math.min(first, partnerStarts[leaf]);
@@ -440,36 +419,21 @@ class PartPairs {
         }
       }
       if (leaf < end || size < last - first) continue;
-      const other = this.findInnerNode(query.tag[node], first, last);
-      if (other >= 0) this.add(node, other, total / (end - start));
+      const other = hit.nodes.find((there) =>
+        there.start === first
+          && there.end === last
+          && there.children.length
+          && !this.used.has(there)
+          && haveSameRole(node.tag, there.tag));
+      if (other !== undefined) this.add(node, other, total / (end - start));
     }
-  }
-
-  // A node of the hit that is not used yet, with these leaves and the role of a tag.
-  findInnerNode(tag, first, last) {
-    const { used, hit } = this, { count, starts, ends, tag: tags } = hit;
-    for (let node = 0; node < hit.size; node++)
-      if (starts[node] === first && ends[node] === last && count[node] && !used[node] && haveSameRole(tag, tags[node]))
-        return node;
-    return -1;
   }
 }
 
 // Presentation trees, each with its operator tree if operator trees are given.
-function readPresentations({ tags, attributes, texts, sizes, tag, attribute, text, n_children }, operators) {
+function readPresentations(forest, operators) {
   const parsed = operators ? readOperatorTrees(operators) : [];
-  const meanings = texts.map(findMeaning);
-  const types = tags.map(findType);
-  const known = operators ? [] : attributes.map(findAttributes);
-  return Array.from(iterTrees(sizes, [tag, attribute, text, n_children]), ([ownTag, ownAttribute, ownText, count], at) =>
-    new Presentation({
-    tag: ownTag.map((number) => tags[number]),
-    meaning: ownText.map((number) => meanings[number]),
-    count,
-    type: ownTag.map((number, node) => types[number] | (count[node] ? 0 : LEAF)),
-    attributes: operators ? null : ownAttribute.map((number) => known[number]),
-    tree: parsed[at],
-  }));
+  return readPresentationTrees(forest).map((nodes, at) => new Presentation(nodes, parsed[at]));
 }
 
 // Explanations of hits. If the operator trees of query and hits are given, only relations are found.

@@ -212,7 +212,7 @@ export function listNodes(root) {
     const number = labels.length;
     labels[number] = node.kind.name;
     depths[number] = depth;
-    origins[number] = Math.max(node.at, 0);
+    origins[number] = node.at;
     for (let k = 0; k < node.children.length; k++) add(node.children[k], depth + 1);
   };
   add(root, 0);

@@ -12,7 +12,7 @@
 import {
   ACCENTS, ARGUMENT, BIG, BRACKET, CLOSERS, CLOSING, COMMA, CONDITION, DECORATED, DIFFERENCE, FACTOR, FENCES, FIELDS,
   FUNCTION_NAMES, GAP, GIVEN, GREEDY_FUNCTIONS, IMPLICATION, INDEX_LETTER, INTEGRAL, Item, LEADING, LEAF, LETTER_TAG,
-  LONGEST_TYPED_NAME, NO_CHILDREN, OperatorNode, PAIR, PLAIN_PRODUCTS, PRIMES, PRODUCT, RELATION, ROW_TAG, ROW_TAGS,
+  LONGEST_TYPED_NAME, NO_CHILDREN, OperatorNode, PAIR, PLAIN_PRODUCTS, PRIMES, PRODUCT, RELATION, ROW_TAG,
   SCRIPTED_NAME, SCRIPT_TAG, SIGNS_AS_POWERS, SIGN_NAMES, STARS, SUM, SYMBOL_TAG, TENSOR_INDICES, TERNARY_TAGS,
   TRAILING, TRANSPOSES_AS_POWERS, TYPED_BEGINNINGS, TYPED_NAMES, TYPED_SIGNS, USUALLY_DIFFERENTIATED,
   USUAL_FUNCTIONS, bigItem, branch, combine, empty, findMeaning, findOperatorKind, findSubscriptedKind,
@@ -20,21 +20,16 @@ import {
   roleOf, rolesOf, signItem, splitAt,
 } from "./symbols.mjs";
 
+const isVisible = (node) => node.children.length > 0 || !node.meaning.isInvisible;
 const isTensorLetter = (meaning) => meaning.isTensorIndex;
 const isWildLetter = (meaning) => meaning.text[0] === "?";
 const NO_LETTERS = Object.freeze(new Set());
 
 export class OperatorParser {
-  // The tree is the nodes from `start` to `end` of a PresentationForest.
-  constructor(forest, start, end) {
-    this.tag = forest.tag;
-    this.type = forest.type;
-    this.meaning = forest.meaning;
-    this.attributes = forest.attributes;
-    this.first = forest.first;
-    this.count = forest.count;
-    this.start = start;
-    this.end = end;
+  /** @param {PresentationNode[]} nodes all nodes of a tree, its root first */
+  constructor(nodes) {
+    this.nodes = nodes;
+    [this.root] = nodes;
     this.indices = NO_LETTERS; // letters that range over something
     this.tensorIndices = NO_LETTERS; // Greek letters that are scripts more than once
     this.differentiated = NO_LETTERS; // letters whose subscripts are derivatives
@@ -45,80 +40,66 @@ export class OperatorParser {
 
   parse() {
     this.findIndices();
-    return this.parseAt(this.start);
-  }
-
-  childrenOf(i) {
-    const out = new Array(this.count[i]);
-    for (let k = 0; k < out.length; k++) out[k] = this.first[i] + k;
-    return out;
+    return this.parseAt(this.root);
   }
 
   // The operands of a fraction or a base with its scripts; KaTeX writes \operatorname as two nodes.
-  partsOf(i) {
-    const nodes = this.childrenOf(i);
-    return nodes.length > 2 && nodes.length > (TERNARY_TAGS.has(this.tag[i]) ? 3 : 2)
-      ? nodes.filter((k) => this.count[k] || !this.meaning[k].isInvisible)
-      : nodes;
+  partsOf(element) {
+    const { children } = element;
+    const usual = TERNARY_TAGS.has(element.tag) ? 3 : 2;
+    return children.length > usual ? children.filter(isVisible) : children;
   }
 
   // The text below a node, as it is, without spaces ("compact"), or as a part of the name of a variable ("inName").
-  textOf(i, form = "text") {
-    if (!this.count[i])
-      return form === "text"
-        ? this.meaning[i].text
-        : form === "compact" ? this.meaning[i].compact : this.meaning[i].inName;
-    let out = "";
-    for (let k = this.first[i], end = k + this.count[i]; k < end; k++)
-      if (this.count[k] || !this.meaning[k].isInvisible) out += this.textOf(k, form);
-    return out;
+  textOf(element, form = "text") {
+    if (!element.children.length) return element.meaning[form];
+    return element.children.filter(isVisible).map((child) => this.textOf(child, form)).join("");
   }
 
-  signOf(i) {
-    if (!this.count[i]) return this.meaning[i].sign;
-    const text = this.textOf(i);
+  signOf(element) {
+    if (!element.children.length) return element.meaning.sign;
+    const text = this.textOf(element);
     return SIGN_NAMES.get(text) ?? text;
   }
 
   // Whether one of the letters at a node and below has some property.
-  hasLetter(i, test) {
-    if (!this.count[i]) return (this.type[i] & LETTER_TAG) !== 0 && test(this.meaning[i]);
-    for (let k = this.first[i], end = k + this.count[i]; k < end; k++) if (this.hasLetter(k, test)) return true;
-    return false;
+  hasLetter(element, test) {
+    if (element.children.length) return element.children.some((child) => this.hasLetter(child, test));
+    return (element.type & LETTER_TAG) !== 0 && test(element.meaning);
   }
 
-  lettersIn(i, out = []) {
-    if (!this.count[i]) {
-      if (this.type[i] & LETTER_TAG) out.push(this.meaning[i].text);
-    } else for (let k = this.first[i], end = k + this.count[i]; k < end; k++) this.lettersIn(k, out);
-    return out;
+  lettersIn(element) {
+    if (element.children.length) return element.children.flatMap((child) => this.lettersIn(child));
+    return element.type & LETTER_TAG ? [element.meaning.text] : [];
   }
 
   // A subscript is an index, not a part of a name, if a big operator binds it or the same letter has several of them. A
   // letter that occurs in two styles has its style in its name. A subscript is a derivative if it says so.
   findIndices() {
-    const { tag, type, count, first, attributes } = this;
     let indices = null, subscripts = null, scripts = null, isStyled = false;
-    for (let i = this.start; i < this.end; i++) {
-      const kind = type[i];
-      if (kind & LETTER_TAG) isStyled ||= attributes[i].style !== "";
-      else if (!(kind & SCRIPT_TAG) || count[i] < 2) continue;
-      else if (tag[i] === "mover") isStyled ||= this.isVectorSign(first[i] + 1);
-      else {
-        const second = first[i] + 1;
-        for (let k = second, end = first[i] + count[i]; k < end; k++)
-          if (this.hasLetter(k, isTensorLetter))
-            for (const letter of this.lettersIn(k)) if (TENSOR_INDICES.test(letter)) (scripts ??= []).push(letter);
-        if (tag[i] === "msup") continue;
-        const base = this.signOf(this.coreOf(first[i]));
-        if (roleOf(base) & BIG) {
-          indices ??= new Set();
-          for (const letter of this.lettersIn(second)) indices.add(letter);
-        } else if (tag[i] !== "munder") {
-          const forms = (subscripts ??= new Map()).get(base);
-          if (forms === undefined)
-            subscripts.set(base, new Map().set(this.textOf(second), second)); else forms.set(this.textOf(second), second);
-        }
+    for (const node of this.nodes) {
+      const { tag, type, children } = node;
+      if (type & LETTER_TAG) {
+        isStyled ||= node.attributes.style !== "";
+        continue;
+      }
+      if (!(type & SCRIPT_TAG) || children.length < 2) continue;
+      if (tag === "mover") {
+        isStyled ||= this.isVectorSign(children[1]);
+        continue;
+      }
+      for (const script of children.slice(1))
+        if (this.hasLetter(script, isTensorLetter))
+          for (const letter of this.lettersIn(script)) if (TENSOR_INDICES.test(letter)) (scripts ??= []).push(letter);
+      if (tag === "msup") continue;
+      const base = this.signOf(this.coreOf(children[0]));
+      if (roleOf(base) & BIG) {
+        indices ??= new Set();
+        for (const letter of this.lettersIn(children[1])) indices.add(letter);
+      } else if (tag !== "munder") {
+        subscripts ??= new Map();
+        if (!subscripts.has(base)) subscripts.set(base, new Map());
+        subscripts.get(base).set(this.textOf(children[1]), children[1]);
       }
     }
     if (isStyled) this.findStyles();
@@ -135,8 +116,8 @@ export class OperatorParser {
         if (!this.differentiated.size) this.differentiated = new Set();
         this.differentiated.add(base);
       } else if (texts.length > 1 && texts.filter((text) => /^[i-nst0-9+−-]+$/.test(text)).length > 1)
-        for (const i of forms.values())
-          for (const letter of this.lettersIn(i)) if (INDEX_LETTER.test(letter)) (indices ??= new Set()).add(letter);
+        for (const element of forms.values())
+          for (const letter of this.lettersIn(element)) if (INDEX_LETTER.test(letter)) (indices ??= new Set()).add(letter);
     }
     if (indices !== null) this.indices = indices;
   }
@@ -144,19 +125,20 @@ export class OperatorParser {
   findStyles() {
     const styles = new Map(), vectors = new Set();
     this.styled = new Set();
-    for (let i = this.start; i < this.end; i++) {
-      if (this.tag[i] === "mi" && !this.count[i] && !vectors.has(i))
-        this.noteStyle(styles, this.meaning[i].name, this.attributes[i].style);
-      if (this.tag[i] !== "mover" || this.count[i] < 2 || !this.isVectorSign(this.first[i] + 1)) continue;
-      const core = this.coreOf(this.first[i]);
+    for (const node of this.nodes) {
+      const { tag, children } = node;
+      if (tag === "mi" && !children.length && !vectors.has(node))
+        this.noteStyle(styles, node.meaning.name, node.attributes.style);
+      if (tag !== "mover" || children.length < 2 || !this.isVectorSign(children[1])) continue;
+      const core = this.coreOf(children[0]);
       this.noteStyle(styles, this.signOf(core), "vector");
       vectors.add(core);
     }
   }
 
-  coreOf(i) {
-    while (this.count[i] === 1 && this.type[i] & ROW_TAG) i = this.first[i];
-    return i;
+  coreOf(element) {
+    while (element.children.length === 1 && element.type & ROW_TAG) element = element.children[0];
+    return element;
   }
 
   noteStyle(styles, letter, style) {
@@ -165,29 +147,29 @@ export class OperatorParser {
     else if (before !== style) this.styled.add(letter);
   }
 
-  isVectorSign(i) {
-    return !this.count[i] && (this.meaning[i].text === "→" || this.meaning[i].text === "\u20d7");
+  isVectorSign(element) {
+    return !element.children.length && (element.meaning.text === "→" || element.meaning.text === "\u20d7");
   }
 
   // --- from nodes to items -------------------------------------------------------------------------------------
 
   parseNodes(nodes) {
-    return nodes.length === 1 ? this.parseAt(nodes[0]) : this.parseItems(this.readItems(nodes), nodes[0] ?? this.start);
+    return nodes.length === 1 ? this.parseAt(nodes[0]) : this.parseItems(this.readItems(nodes), nodes[0] ?? this.root);
   }
 
-  parseAt(i) {
-    i = this.coreOf(i);
-    if (this.isIdentifier(i)) return this.parseIdentifier(i);
+  parseAt(element) {
+    element = this.coreOf(element);
+    if (this.isIdentifier(element)) return this.parseIdentifier(element);
     const items = [];
-    this.addItems(i, items);
+    this.addItems(element, items);
     if (items.length === 1 && isOperand(items[0])) return items[0].node;
     this.joinNames(items);
-    return this.parseItems(this.matchBrackets(items), i);
+    return this.parseItems(this.matchBrackets(items), element);
   }
 
   readItems(nodes) {
     const items = [];
-    for (const i of nodes) this.addItems(i, items);
+    for (const element of nodes) this.addItems(element, items);
     this.joinNames(items);
     return this.matchBrackets(items);
   }
@@ -205,124 +187,125 @@ export class OperatorParser {
     }
   }
 
-  isIdentifier(i) {
-    return (this.type[i] & (LEAF | LETTER_TAG)) === (LEAF | LETTER_TAG) && this.meaning[i].isLetter;
+  isIdentifier(element) {
+    return (element.type & (LEAF | LETTER_TAG)) === (LEAF | LETTER_TAG) && element.meaning.isLetter;
   }
 
-  isFence(i) {
-    return this.tag[i] === "mo" && this.attributes[i].isFence;
+  isFence(element) {
+    return element.tag === "mo" && element.attributes.isFence;
   }
 
-  addItems(i, items) {
-    const type = this.type[i], meaning = this.meaning[i], tag = this.tag[i];
-    if (type & ROW_TAG) this.addRow(i, items);
+  addItems(element, items) {
+    const { type, meaning, tag } = element;
+    if (type & ROW_TAG) this.addRow(element, items);
     else if (tag === "mspace") {
-      if (this.attributes[i].isWide) items.push(signItem("gap", i));
+      if (element.attributes.isWide) items.push(signItem("gap", element));
     } else if (type & LEAF && meaning.isBlank) return;
-    else if (type & LEAF && type & LETTER_TAG && meaning.isLetter) this.addIdentifier(i, items);
-    else if (type & LEAF && type & SYMBOL_TAG) this.addSymbol(i, items);
-    else if (type & SCRIPT_TAG && this.count[i] > 1) this.addScripted(i, items);
-    else if (tag === "mtext" || tag === "ms") this.addText(i, items);
-    else items.push(operandItem(this.parseNode(i), i));
+    else if (type & LEAF && type & LETTER_TAG && meaning.isLetter) this.addIdentifier(element, items);
+    else if (type & LEAF && type & SYMBOL_TAG) this.addSymbol(element, items);
+    else if (type & SCRIPT_TAG && element.children.length > 1) this.addScripted(element, items);
+    else if (tag === "mtext" || tag === "ms") this.addText(element, items);
+    else items.push(operandItem(this.parseNode(element), element));
   }
 
-  addRow(i, items) {
-    const count = this.count[i], start = this.first[i];
-    if (count < 2 || !this.isFence(start)) {
-      for (let k = 0; k < count; k++) this.addItems(start + k, items);
+  addRow(element, items) {
+    const nodes = element.children;
+    if (nodes.length < 2 || !this.isFence(nodes[0])) {
+      for (const child of nodes) this.addItems(child, items);
       return;
     }
-    const nodes = this.childrenOf(i), last = nodes[nodes.length - 1], closed = this.isFence(last); // \left( ... \right)
+    // \left( ... \right)
+    const last = lastOf(nodes), closed = this.isFence(last);
     const open = this.signOf(nodes[0]), inner = nodes.slice(1, closed ? -1 : undefined);
-    const item = operandItem(this.parseFenced(open, closed ? this.signOf(last) : "", inner, i), i);
+    const item = operandItem(this.parseFenced(open, closed ? this.signOf(last) : "", inner, element), element);
     item.bracket = open;
     items.push(item);
   }
 
-  addText(i, items) {
-    const text = this.textOf(i), word = text.replace(/[,.;:]$/, "");
-    if (CONDITION.test(word)) items.push(signItem("gap", i));
-    else if (!word) items.push(signItem(",", i));
-    else if (/\s/.test(word)) items.push(operandItem(leaf("text", word.toLowerCase(), i), i));
-    else items.push(this.nameItem(word, i));
+  addText(element, items) {
+    const text = this.textOf(element), word = text.replace(/[,.;:]$/, "");
+    if (CONDITION.test(word)) items.push(signItem("gap", element));
+    else if (!word) items.push(signItem(",", element));
+    else if (/\s/.test(word)) items.push(operandItem(leaf("text", word.toLowerCase(), element), element));
+    else items.push(this.nameItem(word, element));
   }
 
-  nameItem(name, i) {
-    if (name.length === 1) return operandItem(leaf("v", findMeaning(name).name, i), i);
-    const item = operandItem(leaf("fn", FUNCTION_NAMES.get(name) ?? name.toLowerCase(), i), i);
+  nameItem(name, element) {
+    if (name.length === 1) return operandItem(leaf("v", findMeaning(name).name, element), element);
+    const item = operandItem(leaf("fn", FUNCTION_NAMES.get(name) ?? name.toLowerCase(), element), element);
     item.applies = [...name].length > 1;
     return item;
   }
 
-  addSymbol(i, items) {
-    const meaning = this.meaning[i], sign = meaning.sign, before = lastOf(items);
+  addSymbol(element, items) {
+    const meaning = element.meaning, sign = meaning.sign, before = lastOf(items);
     if (sign === "\u2061") {
       if (isOperand(before)) before.applies = true;
     } else if (before !== undefined && before.kind === "sign" && TYPED_SIGNS.has(before.sign + sign))
       items[items.length - 1] = signItem(TYPED_SIGNS.get(before.sign + sign), before.at);
-    else if (meaning.isBig) items.push(bigItem(sign, i));
-    else if (meaning.isDots) items.push(operandItem(leaf("dots", "", i), i));
-    else if (meaning.isName) items.push(this.nameItem(sign.trim(), i));
-    else if (this.tag[i] === "mo" || meaning.isSign) items.push(new Item("sign", sign, meaning.role, null, i));
-    else this.addIdentifier(i, items);
+    else if (meaning.isBig) items.push(bigItem(sign, element));
+    else if (meaning.isDots) items.push(operandItem(leaf("dots", "", element), element));
+    else if (meaning.isName) items.push(this.nameItem(sign.trim(), element));
+    else if (element.tag === "mo" || meaning.isSign) items.push(new Item("sign", sign, meaning.role, null, element));
+    else this.addIdentifier(element, items);
   }
 
   // Upright letters next to each other are a word: \mathrm{otherwise} arrives letter by letter.
-  addIdentifier(i, items) {
-    const node = this.parseIdentifier(i), before = lastOf(items);
-    const { mathvariant: variant, isWord } = this.attributes[i], upright = isWord && this.meaning[i].isLetter;
-    if (upright && before !== undefined && before.upright === i - 1) {
+  addIdentifier(element, items) {
+    const node = this.parseIdentifier(element), before = lastOf(items);
+    const { mathvariant: variant, isWord } = element.attributes, upright = isWord && element.meaning.isLetter;
+    if (upright && before !== undefined && before.upright === element.index - 1) {
       before.word += node.text;
-      before.upright = i;
+      before.upright = element.index;
       before.node = leaf("fn", FUNCTION_NAMES.get(before.word) ?? before.word.toLowerCase(), before.at);
       before.applies = true;
       return;
     }
-    const item = operandItem(node, i);
+    const item = operandItem(node, element);
     if (upright) {
-      item.upright = i;
+      item.upright = element.index;
       item.word = node.text;
     }
     else if (variant === "double-struck" && "EPV".includes(node.text[0])) item.applies = true;
-    else if (variant === undefined && this.meaning[i].isLetter) item.upright = -1;
+    else if (variant === undefined && element.meaning.isLetter) item.upright = -1;
     items.push(item);
   }
 
   // Scripts without a base belong to what is before them: \Gamma^a{}_{bc}
-  addScripted(i, items) {
-    const base = this.coreOf(this.first[i]);
-    const isBlank = !this.count[base] && ((this.type[base] & ROW_TAG) !== 0 || this.meaning[base].isBlank);
+  addScripted(element, items) {
+    const base = this.coreOf(element.children[0]);
+    const isBlank = !base.children.length && ((base.type & ROW_TAG) !== 0 || base.meaning.isBlank);
     const before = lastOf(items);
     if (isBlank && isOperand(before))
-      before.node = this.addScripts(before.node, this.childrenOf(i).slice(1), this.tag[i], i);
-    else items.push(this.readScripted(i));
+      before.node = this.addScripts(before.node, element.children.slice(1), element.tag, element);
+    else items.push(this.readScripted(element));
   }
 
   // A scripted node: a big operator with its range, a decorated sign, a closing bracket with scripts, or an operand.
-  readScripted(i) {
-    const tag = this.tag[i];
-    const parts = this.partsOf(i);
+  readScripted(element) {
+    const tag = element.tag;
+    const parts = this.partsOf(element);
     const base = parts[0];
     const scripts = parts.slice(1);
     const core = this.coreOf(base);
-    if (this.isIdentifier(core)) return operandItem(this.addScripts(this.parseIdentifier(core), scripts, tag, i), i);
-    const isSymbol = (this.type[core] & (LEAF | SYMBOL_TAG)) > LEAF, meaning = this.meaning[core];
-    const sign = this.count[core] ? this.signOf(core).replace(/\s+/g, "") : meaning.bareSign;
+    if (this.isIdentifier(core)) return operandItem(this.addScripts(this.parseIdentifier(core), scripts, tag, element), element);
+    const isSymbol = (core.type & (LEAF | SYMBOL_TAG)) > LEAF, meaning = core.meaning;
+    const sign = core.children.length ? this.signOf(core).replace(/\s+/g, "") : meaning.bareSign;
     if (roleOf(sign) & (BIG | INTEGRAL)) {
-      const item = bigItem(sign, i), below = tag !== "mover" && tag !== "msup";
+      const item = bigItem(sign, element), below = tag !== "mover" && tag !== "msup";
       if (below) item.under = scripts[0];
-      item.over = (below ? scripts[1] : scripts[0]) ?? -1;
+      item.over = (below ? scripts[1] : scripts[0]) ?? null;
       return item;
     }
     if (isSymbol && roleOf(sign) & (RELATION | SUM | PRODUCT))
-      return signItem(sign === "=" && /def|△|:/.test(this.textOf(scripts[0])) ? ":=" : sign, i);
+      return signItem(sign === "=" && /def|△|:/.test(this.textOf(scripts[0])) ? ":=" : sign, element);
     if (isSymbol && (CLOSERS.has(sign) || sign === "|" || sign === "‖")) {
-      const item = signItem(sign, i);
+      const item = signItem(sign, element);
       item.scripts = scripts;
       item.tag = tag;
       return item;
     }
-    const inner = this.parseAt(base), item = operandItem(this.addScripts(inner, scripts, tag, i), i);
+    const inner = this.parseAt(base), item = operandItem(this.addScripts(inner, scripts, tag, element), element);
     item.applies = inner.label === "fn" && inner.text.length > 1 && item.node.is(SCRIPTED_NAME);
     return item;
   }
@@ -389,9 +372,8 @@ export class OperatorParser {
   }
 
   parseFenced(open, close, nodes, at) {
-    let only = nodes.length === 1 ? nodes[0] : -1;
-    while (only >= 0 && ROW_TAGS.has(this.tag[only]) && this.count[only] === 1) only = this.first[only];
-    if (only >= 0 && this.tag[only] === "mtable") return this.parseTable(only, open, close);
+    const only = nodes.length === 1 ? this.coreOf(nodes[0]) : null;
+    if (only?.tag === "mtable") return this.parseTable(only, open, close);
     return this.parseGroup(open, close, this.readItems(nodes), at);
   }
 
@@ -523,10 +505,11 @@ export class OperatorParser {
   }
 
   addRange(item, children) {
-    const from = item.under >= 0 ? this.parseAt(item.under) : null;
-    const to = item.over >= 0 ? this.parseAt(item.over) : null;
-    if (from !== null && from.label !== "empty") children.push(branch("from", [from], item.under));
-    if (to !== null && to.label !== "empty") children.push(branch("to", [to], item.over));
+    for (const [label, range] of [["from", item.under], ["to", item.over]]) {
+      if (range === null) continue;
+      const node = this.parseAt(range);
+      if (node.label !== "empty") children.push(branch(label, [node], range));
+    }
   }
 
   parseSum(items, at) {
@@ -746,25 +729,25 @@ export class OperatorParser {
 
   // --- single nodes ----------------------------------------------------------------------------------------------
 
-  parseNode(i) {
-    const tag = this.tag[i], count = this.count[i];
-    if (tag === "mn" && !count) return new OperatorNode(this.meaning[i].numberLeaf, NO_CHILDREN, i);
+  parseNode(element) {
+    const { tag, children } = element, count = children.length;
+    if (tag === "mn" && !count) return new OperatorNode(element.meaning.numberLeaf, NO_CHILDREN, element);
     if (tag === "mfrac") {
-      const parts = this.partsOf(i);
-      if (parts.length === 2) return this.parseFraction(i, parts);
+      const parts = this.partsOf(element);
+      if (parts.length === 2) return this.parseFraction(element, parts);
     }
-    if (tag === "msqrt") return branch("sqrt", [this.parseNodes(this.childrenOf(i))], i);
-    if (tag === "mroot" && count === 2) return branch("root", this.childrenOf(i).map((k) => this.parseAt(k)), i);
-    if (tag === "mtable") return this.parseTable(i, "", "");
+    if (tag === "msqrt") return branch("sqrt", [this.parseNodes(element.children)], element);
+    if (tag === "mroot" && count === 2) return branch("root", element.children.map((k) => this.parseAt(k)), element);
+    if (tag === "mtable") return this.parseTable(element, "", "");
     this.unparsed++;
-    return this.count[i]
-      ? branch("p:" + tag, this.childrenOf(i).map((k) => this.parseAt(k)), i)
-      : leaf("o", this.textOf(i), i);
+    return element.children.length
+      ? branch("p:" + tag, element.children.map((k) => this.parseAt(k)), element)
+      : leaf("o", this.textOf(element), element);
   }
 
-  parseIdentifier(i) {
-    const meaning = this.meaning[i], style = this.styled.has(meaning.name) ? this.attributes[i].style : "";
-    return style ? leaf(meaning.kind, `${meaning.name}.${style}`, i) : new OperatorNode(meaning.leaf, NO_CHILDREN, i);
+  parseIdentifier(element) {
+    const meaning = element.meaning, style = this.styled.has(meaning.name) ? element.attributes.style : "";
+    return style ? leaf(meaning.kind, `${meaning.name}.${style}`, element) : new OperatorNode(meaning.leaf, NO_CHILDREN, element);
   }
 
   // What follows dy, d^2 y or d, above or below a fraction bar; null if it is something else.
@@ -776,10 +759,10 @@ export class OperatorParser {
     return isD(head) || (head.label === "pow" && isD(head.children[0])) ? rest() : null;
   }
 
-  parseFraction(i, parts) {
+  parseFraction(element, parts) {
     const above = this.parseAt(parts[0]), below = this.parseAt(parts[1]);
-    if (this.attributes[i].isBare) return branch("binom", [above, below], i);
-    const fraction = branch("frac", [above, below], i);
+    if (element.attributes.isBare) return branch("binom", [above, below], element);
+    const fraction = branch("frac", [above, below], element);
     const over = this.readDifferential(above);
     const under = over && this.readDifferential(below);
     if (!under || !under.length) return fraction;
@@ -793,8 +776,8 @@ export class OperatorParser {
           : node.children[1].label === "n"
             ? repeat(node.children[0], parseInt(node.children[1].text))
             : [branch("idx", node.children, node.at)]));
-    if (over.length) return branch("D", [combine("*", over, i), ...variables], i);
-    return fraction.copy(i, variables);
+    if (over.length) return branch("D", [combine("*", over, element), ...variables], element);
+    return fraction.copy(element, variables);
   }
 
   addScripts(base, scripts, tag, at) {
@@ -810,43 +793,43 @@ export class OperatorParser {
     }
   }
 
-  addAccent(base, i, at) {
-    const sign = this.textOf(i);
+  addAccent(base, element, at) {
+    const sign = this.textOf(element);
     if (sign === "˙" || sign === "¨")
       return branch("D", [base, ...repeat(leaf("v", "t", at), sign === "˙" ? 1 : 2)], at);
-    if (this.isVectorSign(i))
+    if (this.isVectorSign(element))
       return base.label === "v" && this.styled.has(base.text) ? leaf("v", base.text + ".vector", at) : base;
     if (/^[⏞⏟]$/u.test(sign)) return base;
     if (/^[‾ˉ¯]$/u.test(sign)) return branch("bar", [base], at);
-    if (!ACCENTS.has(sign)) return this.addSuperscript(base, i, at);
+    if (!ACCENTS.has(sign)) return this.addSuperscript(base, element, at);
     return base.label === "v" && !isWild(base)
       ? leaf("v", base.text + "." + ACCENTS.get(sign), at)
       : branch(ACCENTS.get(sign), [base], at);
   }
 
-  addSubscript(base, i, at) {
-    const node = this.parseAt(i);
+  addSubscript(base, element, at) {
+    const node = this.parseAt(element);
     if (node.label === "empty") return base;
     const members = node.label === "list" || (node.label === "*" && node.children.every((child) => child.label === "v"))
       ? node.children
       : [node];
     if (base.text === "∂") return base.copy(at, members);
     const ranges = node.label === "+"
-      || (this.indices.size > 0 && this.lettersIn(i).some((letter) => this.indices.has(letter)));
+      || (this.indices.size > 0 && this.lettersIn(element).some((letter) => this.indices.has(letter)));
     // A base of a logarithm, a space of a norm.
     if (base.label === "fn" && !ranges) return base.copy(at, base.variables);
-    if (base.label !== "v" || ranges || isWild(base) || this.hasLetter(i, isWildLetter))
+    if (base.label !== "v" || ranges || isWild(base) || this.hasLetter(element, isWildLetter))
       return branch("idx", [base, ...members], at);
-    const named = new OperatorNode(findSubscriptedKind(base.kind, this.textOf(i, "inName")), NO_CHILDREN, at);
+    const named = new OperatorNode(findSubscriptedKind(base.kind, this.textOf(element, "inName")), NO_CHILDREN, at);
     named.name = { base: base.text, subscript: node,
-      letters: this.differentiated.has(base.text) ? this.lettersIn(i) : null };
+      letters: this.differentiated.has(base.text) ? this.lettersIn(element) : null };
     return named;
   }
 
-  addSuperscript(base, i, at) {
-    const sign = this.textOf(i, "compact"), first = sign[0] ?? "";
+  addSuperscript(base, element, at) {
+    const sign = this.textOf(element, "compact"), first = sign[0] ?? "";
     if (PRIMES.has(first)) {
-      if (this.tag[i] === "mrow" && /^[′'’]+[^′'’]/.test(sign)) return this.addPrimesAndPower(base, i, at);
+      if (element.tag === "mrow" && /^[′'’]+[^′'’]/.test(sign)) return this.addPrimesAndPower(base, element, at);
       const primes = /^[′'’]+$/.test(sign) ? sign.length : "′″‴".indexOf(sign) + 1;
       if (primes > 0) return this.addPrimes(base, primes, at);
     }
@@ -859,7 +842,7 @@ export class OperatorParser {
           ? leaf("v", base.text + "^" + sign, at)
           : branch("mark", [base, leaf("o", sign, at)], at);
     }
-    const node = this.parseAt(i);
+    const node = this.parseAt(element);
     if (node.label === "empty") return base;
     if (base.variables !== null)
       return base.copy(base.at,
@@ -884,9 +867,9 @@ export class OperatorParser {
   }
 
   // u'^2
-  addPrimesAndPower(base, i, at) {
-    const nodes = this.childrenOf(i), first = nodes.findIndex((node) => !/^[′'’]+$/.test(this.textOf(node)));
-    const node = first > 0 ? this.addPrimes(base, this.textOf(i).search(/[^′'’]/), at) : base;
+  addPrimesAndPower(base, element, at) {
+    const nodes = element.children, first = nodes.findIndex((node) => !/^[′'’]+$/.test(this.textOf(node)));
+    const node = first > 0 ? this.addPrimes(base, this.textOf(element).search(/[^′'’]/), at) : base;
     return branch("pow", [node, this.parseNodes(nodes.slice(Math.max(first, 0)))], at);
   }
 
@@ -897,20 +880,20 @@ export class OperatorParser {
       && (letters.length > 1 || this.tensorIndices.has(letters[0].text));
   }
 
-  parseTable(i, open, close) {
-    const rows = this.childrenOf(i).map((row) => this.childrenOf(row)), pair = open + close;
+  parseTable(element, open, close) {
+    const rows = element.children.map((row) => row.children), pair = open + close;
     if (["()", "[]", "||", "‖‖", "{}"].includes(pair)) {
       const cells = rows.map((row) => row.map((cell) => this.parseAt(cell)));
       const column = cells.length === 2
         && cells.every((row) => row.length === 1 && ["n", "v", "+"].includes(row[0].label));
-      if (pair === "()" && column) return branch("column", [cells[0][0], cells[1][0]], i);
-      return branch(pair === "||" ? "det" : "matrix", cells.map((row) => combine("row", row, i)), i);
+      if (pair === "()" && column) return branch("column", [cells[0][0], cells[1][0]], element);
+      return branch(pair === "||" ? "det" : "matrix", cells.map((row) => combine("row", row, element)), element);
     }
     if (open === "{")
       return branch("cases",
         rows.map((row) =>
-          combine("with", row.map((cell) => this.parseAt(cell)).filter((node) => node.label !== "empty"), i)),
-        i);
+          combine("with", row.map((cell) => this.parseAt(cell)).filter((node) => node.label !== "empty"), element)),
+        element);
     const lines = []; // of an alignment: a line that begins with a sign continues the one before
     for (const row of rows) {
       const items = this.readItems(row), before = lastOf(lines);
@@ -922,7 +905,7 @@ export class OperatorParser {
         before.push(...items);
       } else lines.push(items);
     }
-    return lines.length ? combine("rows", lines.map((items) => this.parseItems(items, i)), i) : empty(i);
+    return lines.length ? combine("rows", lines.map((items) => this.parseItems(items, element)), element) : empty(element);
   }
 }
 

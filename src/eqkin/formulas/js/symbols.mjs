@@ -291,8 +291,8 @@ export class Item {
     this.after = null; // the closing bracket with its scripts
     this.upright = -2; // last node of a word of upright letters; -1: one italic letter
     this.word = "";
-    this.under = -1; // range of a big operator
-    this.over = -1;
+    this.under = null; // range of a big operator
+    this.over = null;
     this.scripts = null; // of a closing bracket
     this.tag = "";
   }

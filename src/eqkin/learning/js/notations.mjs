@@ -3,12 +3,14 @@
 // A notation draws once which kinds of rewriting it uses (FREEDOMS) and prints the tree; where a kind is not used, the
 // notation of the formula stays. Whether a notation kept its meaning is checked afterwards, by parsing it.
 
-import { PresentationForest, measureDepth } from "../../formulas/js/batches.mjs";
+import { measureDepth } from "../../formulas/js/batches.mjs";
 import { RULES, isExponential, isMatrix } from "../../formulas/js/canonical.mjs";
+import { readPresentationTrees } from "../../formulas/js/columns.mjs";
+import { OperatorParser } from "../../formulas/js/operators.mjs";
 import { FIXED_LETTERS, Paraphrase } from "./paraphrases.mjs";
 import {
   BIG, COORDINATES, FIELDS, FUNCTION_NAMES, IMPLICATION, INDEX_LETTER, INTEGRAL, MAX_DEPTH, MIN_CONDITION_SPACE_EM,
-  PRODUCT, RELATION, SCRIPT_TAGS, SUM, TENSOR_INDICES, USUALLY_DIFFERENTIATED, USUAL_FUNCTIONS, isLetter, isNumber,
+  PRODUCT, RELATION, SCRIPT_TAGS, SUM, TENSOR_INDICES, USUALLY_DIFFERENTIATED, USUAL_FUNCTIONS, forgetSymbols, isLetter, isNumber,
   readPairs, readRows, roleOf, words,
 } from "../../formulas/js/symbols.mjs";
 
@@ -84,6 +86,7 @@ function makeRandom(seed) { // mulberry32
   };
 }
 
+const printText = (text) => `\\text{${text.replace(/[\\{}$%#&_^~]/g, " ")}}`;
 const isOpen = (node) => (roleOf(node.label) & (BIG | INTEGRAL)) !== 0;
 const isSimple = (node) => node.label === "v" || node.label === "n" || node.label === "c";
 
@@ -98,7 +101,7 @@ class NotationWriter {
     this.sized = random() < 0.5; // \left( instead of (
     this.dot = this.pick(["", "", " \\cdot ", " \\, "]);
     this.upright = random() < 0.25 ? "\\mathrm{d}" : "d";
-    this.partial = parser.meaning.slice(parser.start, parser.end).some(({ raw }) => raw === "∂");
+    this.partial = parser.nodes.some(({ meaning }) => meaning.raw === "∂");
     this.moments = { E: this.pick(["\\mathbb{E}", "E", "\\operatorname{E}", "\\mathrm{E}", "\\mathsf{E}"]),
       P: this.pick(["P", "\\Pr", "\\mathbb{P}", "\\operatorname{P}", "\\mathrm{P}"]) };
     this.bold = this.pick(["", "\\mathbf", "\\boldsymbol", "\\vec"]);
@@ -125,11 +128,12 @@ class NotationWriter {
 
   // Letters that occur in several styles keep them.
   chooseStyles() {
-    const styles = new Map(), { tag, meaning, attributes, count, start, end } = this.parser;
-    for (let i = start; i < end; i++)
-      if (tag[i] === "mi" && !count[i])
-        styles.set(meaning[i].raw, (styles.get(meaning[i].raw) ?? new Set()).add(attributes[i].mathvariant ?? ""));
-    this.variant = new Map([...styles].filter(([, used]) => used.size === 1).map(([letter, used]) => [letter, [...used][0]]));
+    const styles = new Map();
+    for (const { tag, children, meaning, attributes } of this.parser.nodes)
+      if (tag === "mi" && !children.length)
+        styles.set(meaning.raw, (styles.get(meaning.raw) ?? new Set()).add(attributes.mathvariant ?? ""));
+    const unchanged = [...styles].filter(([, used]) => used.size === 1);
+    this.variant = new Map(unchanged.map(([letter, used]) => [letter, [...used][0]]));
     // Loses its style.
     this.plain = new Set([...this.variant.keys()].filter(() => this.free.style && this.random() < 0.5));
     this.used = new Set(styles.keys());
@@ -184,34 +188,35 @@ class NotationWriter {
 
   // --- presentation nodes ----------------------------------------------------------------------------------------
 
-  printNode(i) {
-    const { parser } = this, { attributes } = parser, name = parser.tag[i], text = parser.meaning[i].raw;
-    const part = (k) => this.printNode(this.parser.first[i] + k);
-    if (!this.parser.count[i]) {
-      if (name === "mi") return this.printLetter(text, attributes[i].mathvariant ?? "");
-      if (name === "mtext" || name === "ms") return `\\text{${text.replace(/[\\{}$%#&_^~]/g, " ")}}`;
-      if (name === "mspace") return parseFloat(attributes[i].width ?? "0") >= MIN_CONDITION_SPACE_EM ? "\\quad " : "";
-      return this.printCharacter(text.trim());
+  printNode({ tag, children, attributes, meaning }) {
+    const part = (k) => this.printNode(children[k]);
+    const all = () => this.printNodes(children);
+    if (!children.length) {
+      if (tag === "mi") return this.printLetter(meaning.raw, attributes.mathvariant ?? "");
+      if (tag === "mtext" || tag === "ms") return printText(meaning.raw);
+      if (tag === "mspace") return parseFloat(attributes.width ?? "0") >= MIN_CONDITION_SPACE_EM ? "\\quad " : "";
+      return this.printCharacter(meaning.raw.trim());
     }
-    switch (name) {
+    switch (tag) {
       case "msub": return `{${part(0)}}_{${part(1)}}`;
-      case "msup": return `{${part(0)}}${this.printSuperscript(this.parser.first[i] + 1)}`;
-      case "msubsup": return `{${part(0)}}_{${part(1)}}${this.printSuperscript(this.parser.first[i] + 2)}`;
+      case "msup": return `{${part(0)}}${this.printSuperscript(children[1])}`;
+      case "msubsup": return `{${part(0)}}_{${part(1)}}${this.printSuperscript(children[2])}`;
       case "mfrac": return `\\frac{${part(0)}}{${part(1)}}`;
-      case "msqrt": return `\\sqrt{${parser.childrenOf(i).map((k) => this.printNode(k)).join(" ")}}`;
-      case "mover": {
-        const accent = ACCENT_SIGNS.get(parser.textOf(this.parser.first[i] + 1));
-        return accent === undefined ? `\\overset{${part(1)}}{${part(0)}}` : `${accent}{${part(0)}}`;
-      }
+      case "msqrt": return `\\sqrt{${all()}}`;
+      case "mover": return `${ACCENT_SIGNS.get(this.parser.textOf(children[1])) ?? `\\overset{${part(1)}}`}{${part(0)}}`;
       case "munder": return `\\underset{${part(1)}}{${part(0)}}`;
       case "munderover": return `\\overset{${part(2)}}{\\underset{${part(1)}}{${part(0)}}}`;
-      default: return parser.childrenOf(i).map((k) => this.printNode(k)).join(" ");
+      default: return all();
     }
   }
 
-  printSuperscript(i) {
-    const sign = this.parser.textOf(i);
-    return /^[′'’]+$/.test(sign) ? "'".repeat(sign.length) : `^{${this.printNode(i)}}`;
+  printNodes(nodes) {
+    return nodes.map((node) => this.printNode(node)).join(" ");
+  }
+
+  printSuperscript(node) {
+    const sign = this.parser.textOf(node);
+    return /^[′'’]+$/.test(sign) ? "'".repeat(sign.length) : `^{${this.printNode(node)}}`;
   }
 
   printCharacter(character) {
@@ -282,11 +287,11 @@ class NotationWriter {
   }
 
   writeLeaf(node, isFunction = false) {
-    const { label, text, at } = node, { tag, parser } = { tag: this.parser.tag, parser: this.parser };
+    const { label, text, at } = node;
     switch (label) {
       case "n": return text.replaceAll(",", "{,}");
       case "dots": return this.free.letter ? this.pick(["\\dots ", "\\cdots ", "\\ldots "]) : "\\dots ";
-      case "text": return `\\text{${parser.textOf(at).replace(/[\\{}$%#&_^~]/g, " ")}}`;
+      case "text": return printText(this.parser.textOf(at));
       case "fn": return this.writeName(text, at);
       case "empty": case "any": return "";
       case "o": return `${this.printCharacter(text)} `;
@@ -299,31 +304,30 @@ class NotationWriter {
     if (node.name !== null) {
       const derivative = this.free.derivative && !isFunction ? RULES.v(node) : null;
       if (derivative !== null) return this.enclose(this.print(derivative));
-      const inside = SCRIPT_TAGS.has(tag[at]);
-      const base = inside ? this.printNode(parser.first[at]) : this.printLetter(node.name.base, "");
-      return `${base}_{${inside ? this.printNode(parser.first[at] + 1) : this.print(node.name.subscript)}}`;
+      if (SCRIPT_TAGS.has(at.tag)) return `${this.printNode(at.children[0])}_{${this.printNode(at.children[1])}}`;
+      return `${this.printLetter(node.name.base, "")}_{${this.print(node.name.subscript)}}`;
     }
-    return tag[at] !== "mi" && /^\p{L}$/u.test(text) ? this.printLetter(text, "") : this.printNode(at);
+    return at.tag !== "mi" && /^\p{L}$/u.test(text) ? this.printLetter(text, "") : this.printNode(at);
   }
 
   writeMoment(node) {
     const styled = this.variant.has(node.text)
-      && this.parser.tag[node.at] === "mi"
-      && (this.parser.attributes[node.at].mathvariant ?? "") !== "";
+      && node.at.tag === "mi"
+      && (node.at.attributes.mathvariant ?? "") !== "";
     return styled && this.free.moment ? this.moments[node.text] : this.printNode(node.at);
   }
 
   // The name of a function as it was printed, or another that means the same.
   writeName(name, at) {
-    const { tag, first } = this.parser;
-    if (this.free.name && NAME_COMMANDS.has(name) && !SCRIPT_TAGS.has(tag[at]))
+    const { tag, children, index } = at, { nodes } = this.parser;
+    if (this.free.name && NAME_COMMANDS.has(name) && !SCRIPT_TAGS.has(tag))
       return `${this.pick(NAME_COMMANDS.get(name))} `;
-    if (tag[at] === "msup" || tag[at] === "mover") return this.writeName(name, first[at]);
-    if (tag[at] === "msubsup" || tag[at] === "msub")
-      return `${this.writeName(name, first[at])}_{${this.printNode(first[at] + 1)}}`;
+    if (tag === "msup" || tag === "mover") return this.writeName(name, children[0]);
+    if (tag === "msubsup" || tag === "msub")
+      return `${this.writeName(name, children[0])}_{${this.printNode(children[1])}}`;
     let word = "";
-    for (let k = 0; k < 12 && at + k < tag.length; k++) {
-      word += this.parser.textOf(at + k).replace(/[,.;:]$/, "");
+    for (const node of nodes.slice(index, index + 12)) {
+      word += this.parser.textOf(node).replace(/[,.;:]$/, "");
       if ((FUNCTION_NAMES.get(word) ?? word.toLowerCase()) !== name) continue;
       if (KNOWN_COMMANDS.has(word) && !(this.free.name && this.random() < 0.1)) return `\\${word} `;
       return `${word === "mod"
@@ -405,7 +409,7 @@ class NotationWriter {
 
   writeFraction(node) {
     if (node.variables !== null) return [this.printNode(node.at), LEVEL.closed];
-    const [above, below] = node.children, wasBar = this.parser.tag[node.at] === "mfrac";
+    const [above, below] = node.children, wasBar = node.at.tag === "mfrac";
     const choice = this.free.fraction ? this.random() : wasBar ? 0 : 0.6;
     if (choice < 0.45) return [this.writeBar(node), LEVEL.closed];
     if (choice > 0.85
@@ -463,7 +467,7 @@ class NotationWriter {
 
   writeFunction(node) {
     const name = node.label.slice(2), { children, at } = node;
-    if (name === "exp" && children.length === 1 && this.free.exponential && this.parser.tag[at] !== "msup")
+    if (name === "exp" && children.length === 1 && this.free.exponential && at.tag !== "msup")
       return [`${this.pick(["e", "\\mathrm{e}"])}^{${this.print(children[0])}}`, LEVEL.closed];
     if (name === "P" && this.free.moment)
       return [this.moments.P + this.enclose(this.join(children, ", ", LEVEL.implication)), LEVEL.closed];
@@ -497,7 +501,7 @@ class NotationWriter {
   // --- scripts ---------------------------------------------------------------------------------------------------
 
   isRaised(node) {
-    const tag = this.parser.tag[node.at];
+    const tag = node.at.tag;
     return tag === "msup" || ((tag === "msubsup" || tag === "munderover") && node.children[0].at === node.at);
   }
 
@@ -569,7 +573,7 @@ class NotationWriter {
         && variables.every((v) => isLetter(v, COORDINATES)))
         options.push(() => [`${this.print(base)}_{${this.join(variables, " ")}}`, LEVEL.closed]);
     }
-    const tag = this.parser.tag[node.at];
+    const tag = node.at.tag;
     const wasBar = variables[0].label === "any" || tag === "mover" || tag === "msup"
       ? 0
       : options.length > 1 ? options.findIndex((o) => o.toString().includes("frac")) : 0;
@@ -718,16 +722,15 @@ for (const accent of words("hat tilde check breve"))
 // answer is for each tree a list of [LaTeX, whether variables are renamed, whether it is a paraphrase], empty if the tree
 // was not parsed completely.
 export function writeNotations(json) {
-  const batch = JSON.parse(json), forest = new PresentationForest(batch), answers = [];
-  let start = 0;
-  for (const size of forest.sizes) {
-    const notations = [], parser = forest.openTree(start, size), seed = batch.seeds[answers.length];
-    start += size;
+  forgetSymbols();
+  const batch = JSON.parse(json);
+  const answers = readPresentationTrees(batch).map((nodes, tree) => {
+    const notations = [], parser = new OperatorParser(nodes), seed = batch.seeds[tree];
     try {
       const root = parser.parse();
       for (let k = 0; k < batch.count && parser.unparsed === 0 && measureDepth(root) <= MAX_DEPTH; k++) {
         const random = makeRandom(seed + 7919 * k), isParaphrase = random() < batch.paraphrased;
-        const printed = isParaphrase ? new Paraphrase(root, random, start - size).apply(root) : root;
+        const printed = isParaphrase ? new Paraphrase(root, random, parser.root).apply(root) : root;
         const writer = new NotationWriter(parser, printed, random, random() < batch.renamed);
         if (isParaphrase) writer.partial = random() < 0.5;
         notations.push([writer.print(printed) + (writer.free.mark ? writer.pick([".", ",", ""]) : ""), writer.renames,
@@ -736,7 +739,7 @@ export function writeNotations(json) {
     } catch (error) {
       if (batch.debug) notations.push([String(error.stack ?? error), null]);
     }
-    answers.push(notations);
-  }
+    return notations;
+  });
   return JSON.stringify(answers);
 }
