@@ -100,7 +100,7 @@ def test_engine_out_of_time_is_replaced():
 
 
 def test_engine_out_of_memory_is_replaced():
-    limits = replace(LIMITS, converter_bytes=12_000_000, tree_nodes=10_000_000, latex_chars=400_000, formula_seconds=5)
+    limits = replace(LIMITS, converter_bytes=14_000_000, tree_nodes=10_000_000, latex_chars=400_000, formula_seconds=5)
     engine = FormulaEngine(limits)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     larger = r"\begin{matrix}" + "&".join(["x"] * 190_000) + r"\end{matrix}"
