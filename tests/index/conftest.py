@@ -25,6 +25,12 @@ def write_note(folder: Path, number: int, equations: int = 5, words: str = "") -
     return path
 
 
+def replace_content(path: Path, content: bytes) -> None:
+    """Give a file other content, under another inode: a process dies if what it has mapped is cut off."""
+    path.unlink()
+    path.write_bytes(content)
+
+
 @pytest.fixture(scope="session")
 def other_encoder() -> Encoder:
     """A network that learned nothing."""

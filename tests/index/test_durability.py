@@ -17,7 +17,7 @@ from eqkin.index.index import Index
 from eqkin.index.manifest import LOCK_FILES, IndexManifest
 from eqkin.index.text import TextIndex
 from eqkin.index.update import update_index
-from tests.index.conftest import write_note
+from tests.index.conftest import replace_content, write_note
 
 # For many moments at which something reaches the disk: a child updates the index of a copy and is killed there.
 _DOOMED = """
@@ -152,7 +152,7 @@ def test_verify_finds_any_flipped_byte_and_an_update_repairs_it(library: Library
         for at in chance.sample(range(len(whole)), 4):
             flipped = bytearray(whole)
             flipped[at] ^= 1 << chance.randrange(8)
-            path.write_bytes(flipped)
+            replace_content(path, flipped)
             problems = verify(library.folder).problems
             assert problems and all("`eqkin index" in problem for problem in problems), f"{path.name} byte {at}"
         update_index(library, encoder)
@@ -190,7 +190,7 @@ def test_damaged_index_raises_only_our_errors(library: Library, encoder: Encoder
             damaged = bytearray(content)
             for at in chance.sample(range(len(content)), min(len(content), 60)):
                 damaged[at] = chance.randrange(256)
-            path.write_bytes(damaged[: chance.choice([len(damaged), 100])])
+            replace_content(path, damaged[: chance.choice([len(damaged), 100])])
             try:
                 index = Index.open(library, encoder.digest)
                 index.search_vectors(encoder.encode(["x"]), 3)
@@ -198,7 +198,7 @@ def test_damaged_index_raises_only_our_errors(library: Library, encoder: Encoder
                 TextIndex.open(library).search(library, "note equation", 3)
             except EqkinError:
                 pass
-        path.write_bytes(content)
+        replace_content(path, content)
     assert not verify(library.folder).problems
 
 

@@ -21,6 +21,7 @@ from eqkin.index.manifest import IndexManifest
 from eqkin.index.parts import MAX_ROWS, Part
 from eqkin.index.update import update_index
 from eqkin.library.references import EquationColumns
+from tests.index.conftest import replace_content
 
 
 @pytest.fixture(scope="session")
@@ -135,7 +136,7 @@ def test_damaged_part_is_refused_when_it_is_opened(tmp_path: Path, trees: Operat
     path = tmp_path / entry.file
     content = bytearray(path.read_bytes())
     content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-    path.write_bytes(content[: chance.choice([len(content), len(content) - 1, 0])])
+    replace_content(path, content[: chance.choice([len(content), len(content) - 1, 0])])
     with pytest.raises(CorruptData):
         Part.open(tmp_path, entry)
 

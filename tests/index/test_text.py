@@ -17,7 +17,7 @@ from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.index.text import TextIndex
 from eqkin.index.update import update_index
 from eqkin.library.queries import list_contents
-from tests.index.conftest import write_note
+from tests.index.conftest import replace_content, write_note
 
 
 def _found(library: Library, text: str) -> list[str]:
@@ -205,10 +205,10 @@ def test_flipped_byte_is_found_before_the_text_index_is_read(papers: Library, en
         whole = path.read_bytes()
         content = bytearray(whole)
         content[len(content) // 2] ^= 1
-        path.write_bytes(content)
+        replace_content(path, content)
         with pytest.raises(CorruptData):
             TextIndex.open(papers)
-        path.write_bytes(whole)
+        replace_content(path, whole)
     path.unlink()
     with pytest.raises(CorruptData):
         TextIndex.open(papers)
@@ -225,7 +225,7 @@ def test_damage_that_hashes_would_find_is_our_error(papers: Library, tmp_path: P
     content = bytearray(path.read_bytes())
     for _ in range(20):
         content[chance.randrange(len(content))] = chance.randrange(256)
-    path.write_bytes(content)
+    replace_content(path, content)
     with suppress(EqkinError):
         words = TextIndex(copy)
         words.search(papers, "ising model", 5)

@@ -318,8 +318,12 @@ def _open_tantivy(folder: Path) -> tantivy.Index:
 
 
 def _read_tantivy(folder: Path) -> tantivy.Index:
-    index = tantivy.Index.open(str(folder))
-    # Without a thread that watches the folder: it never changes.
+    return _configure(tantivy.Index.open(str(folder)))
+
+
+def _configure(index: tantivy.Index) -> tantivy.Index:
+    """Make an index ready to be used."""
+    # Otherwise a thread would open the files of every commit while nobody searches them.
     index.config_reader("manual")
     index.register_tokenizer(_TOKENIZER, _make_analyzer())
     return index
@@ -356,8 +360,7 @@ class TextChanges:
         while entry is None or gone or done < len(self.new):
             target = _link_files(folder, entry)
             with _translate_errors(StorageFailed, f"{target}: could not be written", "what was stored before is safe"):
-                index = tantivy.Index(_make_schema(), path=str(target))
-                index.register_tokenizer(_TOKENIZER, _make_analyzer())
+                index = _configure(tantivy.Index(_make_schema(), path=str(target)))
                 writer = index.writer(_WRITER_BYTES, 1)
                 if gone:
                     # Deleting by term would delete nothing, without an error.
