@@ -32,7 +32,7 @@ REPEATED = {
 }
 # What may stand before and after them.
 FRAMES = {
-    "html": ("¦<math display=block>" + "<mi>" * 1_000, ""),
+    "html": ("¦<math display=block>" + "<mi>" * 400, ""),
     "md": ("", "¦\n\n\\]¦\n\n\\)¦$x$"),
     "rst": ("", ""),
     "py": ("", ""),

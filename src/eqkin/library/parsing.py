@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, NamedTuple
+from xml.sax.saxutils import unescape
 
 import orjson
 
@@ -28,7 +29,6 @@ from eqkin.latex.macros import pack_macros
 from eqkin.latex.outline import Document, parse
 from eqkin.latex.titles import clean_authors, clean_title, detect_language, normalise_language
 from eqkin.limits import LIMITS
-from eqkin.sources.html import resolve_references
 from eqkin.sources.paper import Paper, SourceItem, hash_paper, hash_parts
 
 # Raise it when the same source would give other content.
@@ -307,7 +307,7 @@ def _read_mathml(equations: list[ParsedEquation]) -> _ConvertedTrees:
         if equation.environment == MATHML_ENVIRONMENT:
             mathml = equation.latex
             annotation = _TEX_ANNOTATION.search(mathml)
-            equation.latex = resolve_references(annotation[1]).strip() if annotation else ""
+            equation.latex = unescape(annotation[1], {"&#92;": "\\"}).strip() if annotation else ""
             try:
                 found[equation.number] = to_forest(parse_mathml(mathml))
                 equation.status = "converted"
