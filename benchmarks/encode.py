@@ -20,10 +20,10 @@ from benchmarks.report import BenchmarkReport, compute_speedup, log, summarise_t
 from benchmarks.search import list_atlas_formulas
 from eqkin import Encoder, Library
 from eqkin.cli.train import load_corpus
-from eqkin.encoder.architecture import FEATURES, SUM, Architecture, compute_weight_shapes
+from eqkin.encoder.architecture import FEATURES, SUM, Architecture, Vocabulary, compute_weight_shapes
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
-from eqkin.formulas import Forest, Vocabulary
+from eqkin.formulas import Forest
 from eqkin.formulas.engine import parse_operators
 from eqkin.library.parsing import parse_item
 from eqkin.sources.readers import open_source

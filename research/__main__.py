@@ -11,11 +11,9 @@ from typing import Annotated
 import typer
 
 from eqkin.api import Library
-from eqkin.cli.console import run_app
-from eqkin.cli.evaluate import check_distinct, split_names
+from eqkin.cli.console import open_progress, run_app
 from eqkin.cli.options import LibraryFolder
-from eqkin.cli.progress import open_progress
-from eqkin.cli.train import load_corpus
+from eqkin.cli.train import check_distinct, load_corpus, split_names
 from eqkin.encoder.encoder import Encoder
 from eqkin.evaluation import JudgedSet, LabelledSet, System
 from eqkin.evaluation.labelled import load_atlas_set, read_labelled

@@ -23,7 +23,7 @@ import numpy as np
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.evaluation import System
-from eqkin.evaluation.formulas import Float32s, FormulaSet
+from eqkin.evaluation.systems import Float32s, FormulaSet
 
 _BASE_SECONDS = 600.0
 _SECONDS_PER_FORMULA = 0.5

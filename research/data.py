@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from eqkin.evaluation.intervals import Score
-from eqkin.formulas.vocabulary import count_symbols
+from eqkin.encoder.architecture import count_symbols
+from eqkin.evaluation.measures import Score
 from eqkin.learning.data import Corpus
 from eqkin.library.files import LibraryFiles
 from eqkin.library.statistics import compute_statistics

@@ -22,9 +22,8 @@ import numpy as np
 
 from eqkin.errors import BadInput
 from eqkin.evaluation import EmbeddingSystem, System
-from eqkin.evaluation.formulas import Float32s, FormulaSet, normalize_rows
-from eqkin.evaluation.intervals import Score, bootstrap_mean
-from eqkin.evaluation.systems import NetworkSystem
+from eqkin.evaluation.measures import Score, bootstrap_mean
+from eqkin.evaluation.systems import Float32s, FormulaSet, NetworkSystem, normalize_rows
 from eqkin.learning.data import Corpus
 from eqkin.learning.equalities import DEPTHS, PAIR_SIGNS, PairSet, compute_partner_ranks
 from eqkin.learning.finetuning import FinetuningConfig, finetune_model

@@ -15,9 +15,8 @@ import re
 import numpy as np
 
 from eqkin.encoder.encoder import Encoder
-from eqkin.evaluation.formulas import FormulaSet
-from eqkin.evaluation.intervals import Score
-from eqkin.evaluation.systems import NetworkSystem
+from eqkin.evaluation.measures import Score
+from eqkin.evaluation.systems import FormulaSet, NetworkSystem
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import count_equations
 from eqkin.search.engine import SearchEngine

@@ -14,7 +14,7 @@ import numpy as np
 
 from eqkin.errors import TrainingFailed
 from eqkin.evaluation import EmbeddingSystem
-from eqkin.evaluation.formulas import Float32s, FormulaSet, import_optional, normalize_rows
+from eqkin.evaluation.systems import Float32s, FormulaSet, import_optional, normalize_rows
 from eqkin.formulas import Forest
 from eqkin.learning.data import Corpus
 from research.experiment import FittedSystem

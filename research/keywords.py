@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.evaluation.formulas import FormulaSet
+from eqkin.evaluation.systems import FormulaSet
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from eqkin.learning.data import Corpus
 from eqkin.library.files import LibraryFiles

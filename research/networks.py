@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from eqkin.evaluation.intervals import Score
 from eqkin.evaluation.labelled import LabelledSet, score_labelled
+from eqkin.evaluation.measures import Score
 from eqkin.evaluation.systems import NetworkSystem
 from eqkin.learning.config import LoggingConfig, get_recipe
 from eqkin.learning.data import Corpus

@@ -5,7 +5,7 @@ From the experiments of Pfahler and Morik (2020): all five tables, and the count
 
 from __future__ import annotations
 
-from eqkin.evaluation.intervals import Score
+from eqkin.evaluation.measures import Score
 from research.tables import PAPER, TableRow
 
 

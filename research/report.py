@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.intervals import Score
+from eqkin.evaluation.measures import Score
 from eqkin.files import make_folder, write_file
 from research.experiment import FULL_SCALE, Experiment
 from research.tables import ExperimentResult, Table, TableColumn, TableRow, format_score, to_markdown

@@ -26,8 +26,8 @@ import numpy.typing as npt
 from eqkin.api import Library
 from eqkin.evaluation import JudgedSet, LabelledSet, System
 from eqkin.evaluation.comparison import score_systems
-from eqkin.evaluation.formulas import FormulaSet, NamedFormulas
-from eqkin.evaluation.intervals import (
+from eqkin.evaluation.labelled import read_labelled, score_labelled
+from eqkin.evaluation.measures import (
     Score,
     bootstrap_mean,
     compute_percentile_interval,
@@ -35,8 +35,7 @@ from eqkin.evaluation.intervals import (
     compute_two_sided_p,
     format_p,
 )
-from eqkin.evaluation.labelled import read_labelled, score_labelled
-from eqkin.evaluation.systems import EngineSystem
+from eqkin.evaluation.systems import EngineSystem, FormulaSet, NamedFormulas
 from eqkin.formulas import Forest
 from research.experiment import Experiment
 from research.keywords import read_library_formulas

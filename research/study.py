@@ -28,8 +28,8 @@ import numpy.typing as npt
 from eqkin.errors import BadInput
 from eqkin.evaluation import System
 from eqkin.evaluation.comparison import TIE_SEED, SystemScores, summarize
-from eqkin.evaluation.formulas import FormulaSet
-from eqkin.evaluation.intervals import Score, format_p
+from eqkin.evaluation.measures import Score, format_p
+from eqkin.evaluation.systems import FormulaSet
 from eqkin.library.files import LibraryFiles
 from research.experiment import HELD_OUT_FRACTION, SPLIT_SEED, Experiment
 from research.keywords import (

@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from eqkin.encoder.architecture import FEATURES, Architecture
+from eqkin.encoder.architecture import FEATURES, Architecture, Vocabulary
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import DESCRIPTION_FILE, Model
 from eqkin.errors import BadInput
 from eqkin.evaluation import EmbeddingSystem, System
-from eqkin.evaluation.formulas import Float32s, FormulaSet
-from eqkin.evaluation.systems import SYSTEMS, TfIdf, list_ngrams
-from eqkin.formulas import Forest, Vocabulary
+from eqkin.evaluation.systems import SYSTEMS, Float32s, FormulaSet, TfIdf, list_ngrams
+from eqkin.formulas import Forest
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.terms import extract_terms
 from eqkin.learning.data import Corpus

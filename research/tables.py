@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from eqkin.evaluation.intervals import Score
+from eqkin.evaluation.measures import Score
 
 # Origins of a row's figures: measured here, the paper's own, those of others.
 MEASURED = "measured"

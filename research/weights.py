@@ -21,13 +21,12 @@ import numpy.typing as npt
 from eqkin.encoder.encoder import Encoder
 from eqkin.evaluation import JudgedSet, LabelledSet
 from eqkin.evaluation.comparison import COMPLETE_DEPTH, TIE_SEED
-from eqkin.evaluation.formulas import Float32s, FormulaSet, normalize_rows
-from eqkin.evaluation.intervals import Score
 from eqkin.evaluation.labelled import score_labels
-from eqkin.evaluation.measures import MIN_RELEVANT_GRADE
+from eqkin.evaluation.measures import MIN_RELEVANT_GRADE, Score
+from eqkin.evaluation.systems import Float32s, FormulaSet, normalize_rows
 from eqkin.formulas.engine import parse_operators
-from eqkin.formulas.idf import DocumentFrequencies
 from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.terms import DocumentFrequencies
 from eqkin.library.files import LibraryFiles
 from eqkin.search.features import WEIGHTS, QueryTerms, compute_similarities, extract_norms, weigh_similarities
 from research.sets import get_keys, make_search_task

@@ -50,7 +50,7 @@ def test_help_imports_nothing_that_searches_reads_or_trains() -> None:
     shown = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True, check=True)
     assert "similar-papers" in shown.stdout
     modules = set(shown.stderr.partition("modules: ")[2].split())
-    assert "eqkin.cli.evaluate" in modules
+    assert "eqkin.cli.train" in modules
     heavy = {"numpy", "faiss", "sqlite3", "torch", "uvicorn", "pydantic", "pypdf", "py_mini_racer", "multiprocessing"}
     heavy |= {"eqkin.api", "eqkin.executor", "eqkin.search.engine", "eqkin.index.manifest", "eqkin.library.files"}
     assert not modules & heavy

@@ -10,7 +10,7 @@ from eqkin.search.query import FormulaReader
 from eqkin.search.results import EquationRecord, Hit, PaperRecord, Results
 from eqkin.web.models import PageSearch
 from eqkin.web.pages import create_environment, prepare_results
-from eqkin.web.settings import ServerSettings
+from eqkin.web.service import ServerSettings
 
 PAPER = PaperRecord("paper", "A title", (), None, (), "")
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from eqkin.cli import app
-from eqkin.cli.progress import ProgressDisplay
+from eqkin.cli.console import ProgressDisplay
 
 if TYPE_CHECKING:
     from eqkin.learning.data import Corpus

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from eqkin.encoder.architecture import NORM_EPSILON, Architecture, compute_sinusoids, compute_weight_shapes
+from eqkin.encoder.architecture import NORM_EPSILON, Architecture, Vocabulary, compute_sinusoids, compute_weight_shapes
 from eqkin.encoder.model import Model
-from eqkin.formulas import Vocabulary
 from tests.formulas.strategies import compute_position
 
 VOCABULARY = Vocabulary(

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import eqkin
 from eqkin.encoder import encoder
-from eqkin.encoder.encoder import DEFAULT_MODEL, MODELS_FOLDER, Encoder
-from eqkin.encoder.numpy_network import NumpyNetwork
+from eqkin.encoder.architecture import Vocabulary
+from eqkin.encoder.encoder import DEFAULT_MODEL, MODELS_FOLDER, Encoder, NumpyNetwork
 from eqkin.errors import BadInput, CorruptData, EqkinError
-from eqkin.formulas import Forest, Vocabulary
+from eqkin.formulas import Forest
 from tests.encoder.models import SMALL, SMALL_MIX, random_model, slow_embeddings
 from tests.formulas.strategies import FORESTS, build
 

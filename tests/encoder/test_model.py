@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 from safetensors import numpy as safetensors
 
-from eqkin.encoder.architecture import Architecture
+from eqkin.encoder.architecture import Architecture, Vocabulary
 from eqkin.encoder.model import Model
 from eqkin.errors import CorruptData
-from eqkin.formulas import Vocabulary
 from tests.encoder.models import SMALL_MIX, VOCABULARY, random_model
 
 MODEL, MIX = random_model(), random_model(SMALL_MIX)

@@ -3,7 +3,7 @@
 from functools import cache
 
 from eqkin.encoder.encoder import Encoder
-from eqkin.evaluation.formulas import FormulaSet
+from eqkin.evaluation.systems import FormulaSet
 
 
 @cache

@@ -10,8 +10,8 @@ import pytrec_eval
 from eqkin.errors import BadInput
 from eqkin.evaluation import JudgedSet, compare
 from eqkin.evaluation.comparison import rank_formulas, score_lists, score_systems
-from eqkin.evaluation.formulas import read_formulas
 from eqkin.evaluation.judged import read_run
+from eqkin.evaluation.systems import read_formulas
 from tests.evaluation.small_systems import Characters, Sizes
 
 TOPICS = [("q1", "x^2"), ("q2", r"\frac{a}{b}")]

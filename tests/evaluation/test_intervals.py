@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.intervals import (
+from eqkin.evaluation.measures import (
     Score,
     bootstrap_mean,
     compute_percentile_interval,

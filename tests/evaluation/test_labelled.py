@@ -10,7 +10,6 @@ import pytest
 from eqkin import Encoder
 from eqkin.atlas import load_equation_groups
 from eqkin.errors import BadInput, LimitReached
-from eqkin.evaluation.intervals import Score, draw_bootstrap_weights
 from eqkin.evaluation.labelled import (
     LabelledSet,
     compare_labelled,
@@ -19,6 +18,7 @@ from eqkin.evaluation.labelled import (
     score_labels,
     summarize_labelled,
 )
+from eqkin.evaluation.measures import Score, draw_bootstrap_weights
 from tests.evaluation.small_systems import Characters, Sizes
 
 _ENTRIES = [

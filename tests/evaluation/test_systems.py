@@ -5,8 +5,7 @@ import pytest
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.evaluation.formulas import FormulaSet, normalize_rows
-from eqkin.evaluation.systems import EngineSystem, TfIdfLatex, make_systems
+from eqkin.evaluation.systems import EngineSystem, FormulaSet, TfIdfLatex, make_systems, normalize_rows
 from eqkin.formulas.engine import parse_operators
 from eqkin.search import rank
 from eqkin.search.features import QueryTerms, compute_relevance, extract_norms

@@ -3,8 +3,7 @@
 import numpy as np
 
 from eqkin.formulas.kernels import find_outlines, find_parents
-from eqkin.formulas.labels import simplify_label
-from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.operators import OperatorForest, simplify_label
 
 
 def build_outlines(forest: OperatorForest) -> OperatorForest:

@@ -5,8 +5,13 @@ import pytest
 
 from eqkin.errors import CorruptData
 from eqkin.formulas.engine import parse_operators
-from eqkin.formulas.idf import RARE_TERM_COUNT, DocumentFrequencies, load_bundled_frequencies
-from eqkin.formulas.terms import TERM_FAMILIES, extract_terms
+from eqkin.formulas.terms import (
+    RARE_TERM_COUNT,
+    TERM_FAMILIES,
+    DocumentFrequencies,
+    extract_terms,
+    load_bundled_frequencies,
+)
 from tests.formulas.strategies import build
 
 X, Y, PLUS = ("mi", "", "x", []), ("mi", "", "y", []), ("mo", "", "+", [])

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from eqkin.formulas.conversion import convert_formulas
 from eqkin.formulas.engine import FormulaEngine, evaluate
 from eqkin.formulas.kernels import find_parents
-from eqkin.formulas.labels import load_label_tables
 from eqkin.formulas.mathml import parse_mathml, to_forest
-from eqkin.formulas.operators import FORM_KINDS, OperatorForest
+from eqkin.formulas.operators import FORM_KINDS, OperatorForest, load_label_tables
 from eqkin.formulas.terms import TERM_FAMILIES, extract_terms
 from eqkin.latex.typed import clean_typed_formula
 from tests.formulas.strategies import build

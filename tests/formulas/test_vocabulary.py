@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from eqkin.encoder.architecture import Vocabulary, count_symbols
 from eqkin.errors import CorruptData
-from eqkin.formulas import Vocabulary
-from eqkin.formulas.vocabulary import count_symbols
 
 from .strategies import FORESTS, breadth_first, build
 

@@ -5,8 +5,8 @@ import os
 import pytest
 import torch
 
-from eqkin.formulas.vocabulary import CHARACTER_SLOTS
-from eqkin.learning.augmentation import _compose
+from eqkin.encoder.architecture import CHARACTER_SLOTS
+from eqkin.learning.batches import _compose
 from eqkin.learning.kernels import launch_compose_transpositions
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"

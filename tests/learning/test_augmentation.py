@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.formulas import Vocabulary
-from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
-from eqkin.learning.augmentation import Augmentation, _compose, _compute_poisson_cdf
-from eqkin.learning.batches import DeviceForest
+from eqkin.encoder.architecture import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
+from eqkin.learning.batches import Augmentation, DeviceForest, _compose, _compute_poisson_cdf
 from tests.learning.corpora import FORESTS
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 
 from torch.nn import functional
 
-from eqkin.learning.augmentation import Masking, NodeMask
+from eqkin.learning.batches import Masking, NodeMask
 from eqkin.learning.losses import MASKING_CLASSES, MaskingHeads, _SelectRows
 from tests.encoder.batches import random
 

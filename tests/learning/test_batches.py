@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
+from eqkin.encoder.architecture import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
 from eqkin.errors import LimitReached
-from eqkin.formulas import Vocabulary
-from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
-from eqkin.learning.augmentation import Augmentation, Masking
-from eqkin.learning.batches import DeviceForest
+from eqkin.learning.batches import Augmentation, DeviceForest, Masking
 from eqkin.learning.tree_ops import PADDING
 from eqkin.limits import LIMITS
 from tests.encoder.batches import batch_trees

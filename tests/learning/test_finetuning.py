@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from eqkin.encoder.architecture import Vocabulary
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, TrainingFailed
-from eqkin.formulas import Vocabulary
 from eqkin.learning.equalities import compute_mrr
 from eqkin.learning.finetuning import FinetuningConfig, SideEncoder, finetune, finetune_model
 from tests.encoder.models import random_model

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.learning.losses import compute_context_loss, compute_info_nce_loss, compute_triplet_loss
-from eqkin.learning.teachers import select_heaviest
+from eqkin.learning.text import select_heaviest
 from tests.encoder.batches import random
 
 WEIGHTS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])

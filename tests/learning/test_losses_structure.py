@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from eqkin.formulas.engine import FormulaEngine
 from eqkin.formulas.terms import extract_terms
 from eqkin.learning.losses import compute_structure_loss
-from eqkin.learning.teachers import COLUMN_BITS, COLUMNS, TermTables
+from eqkin.learning.text import COLUMN_BITS, COLUMNS, TermTables
 from tests.learning.corpora import FORESTS, some_trees
 
 CPU = torch.device("cpu")

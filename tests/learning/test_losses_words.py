@@ -9,8 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.learning.losses import WordLoss
-from eqkin.learning.teachers import WordTables
-from eqkin.learning.text import ContextWords
+from eqkin.learning.text import ContextWords, WordTables
 
 CPU = torch.device("cpu")
 ROWS = [[0, 1], [0, 2], [], [0, 1, 2, 3], [3]]

@@ -6,9 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
+from eqkin.encoder.architecture import Vocabulary
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.formulas import Vocabulary
 from eqkin.learning import batches
 from eqkin.learning.batches import DeviceForest
 from eqkin.learning.config import CONTEXT_KINDS, Recipe

@@ -14,9 +14,8 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from eqkin import Library
 from eqkin.learning.config import CONTEXT_KINDS, NAMES, NOTATIONS
 from eqkin.learning.data import Corpus
-from eqkin.learning.names import build_names
-from eqkin.learning.randomness import make_step_column
-from eqkin.learning.sampling import TripletSampler
+from eqkin.learning.related import build_names
+from eqkin.learning.sampling import TripletSampler, make_step_column
 from eqkin.learning.text import find_context_names
 
 SCHWARZ = (r"|\langle u, v\rangle| \le \|u\| \, \|v\|", r"|(x, y)| \leq \|x\| \|y\|", r"|x \cdot y| \le \|x\| \|y\|")

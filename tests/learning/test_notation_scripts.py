@@ -10,8 +10,8 @@ from py_mini_racer import JSTimeoutException
 from eqkin.formulas.engine import FormulaEngine
 from eqkin.formulas.forest import Forest
 from eqkin.formulas.operators import FORM_KINDS
-from eqkin.learning import notations as notations_module
-from eqkin.learning.notations import Notation, NotationWriter
+from eqkin.learning import related
+from eqkin.learning.related import Notation, NotationWriter
 
 FORMULAS = [
     r"\frac{\partial u}{\partial t} = \alpha \nabla^2 u + \frac{f}{\rho c}",
@@ -144,7 +144,7 @@ def test_formulas_without_another_notation_are_left_out(writer, converter):
 
 def test_batch_that_takes_too_long_is_divided(forest, monkeypatch):
     expected = NotationWriter().print(forest, count=2, renamed=0.5, seed=0)
-    start_engine, longest = notations_module.start_engine, []
+    start_engine, longest = related.start_engine, []
 
     def start_slow_engine(*arguments):
         engine, finish = start_engine(*arguments)
@@ -159,6 +159,6 @@ def test_batch_that_takes_too_long_is_divided(forest, monkeypatch):
 
         return SimpleNamespace(eval=lambda name: write_slowly), finish
 
-    monkeypatch.setattr(notations_module, "start_engine", start_slow_engine)
+    monkeypatch.setattr(related, "start_engine", start_slow_engine)
     assert NotationWriter().print(forest, count=2, renamed=0.5, seed=0) == expected
     assert max(longest) == len(forest) and min(longest) <= 2

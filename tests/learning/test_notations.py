@@ -14,11 +14,9 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from eqkin.encoder.model import Model
 from eqkin.learning.config import CONTEXT_KINDS, NOTATIONS, get_recipe
 from eqkin.learning.data import Corpus
-from eqkin.learning.names import add_related
-from eqkin.learning.notations import build_notations
-from eqkin.learning.randomness import make_step_column
+from eqkin.learning.related import add_related, build_notations
 from eqkin.learning.run import MODEL_FOLDER
-from eqkin.learning.sampling import TripletSampler
+from eqkin.learning.sampling import TripletSampler, make_step_column
 from tests.learning.test_run import TINY, run
 
 RECIPE = get_recipe("eqkin").override(

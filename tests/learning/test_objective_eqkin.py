@@ -8,14 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
+from eqkin.encoder.architecture import Vocabulary
 from eqkin.errors import BadInput
-from eqkin.formulas import Vocabulary
 from eqkin.learning import sampling
 from eqkin.learning.config import Recipe, get_recipe
 from eqkin.learning.data import Corpus
 from eqkin.learning.losses import compute_context_loss, compute_structure_loss
 from eqkin.learning.objective import EqkinObjective, TrainingData, build_training_data
-from eqkin.learning.randomness import make_step_column
+from eqkin.learning.sampling import make_step_column
 
 CPU = torch.device("cpu")
 SHAPE = {"width": "12", "layers": "2", "dimensions": "6", "batch": "8"}

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.architecture import Architecture
-from eqkin.formulas import Forest, Vocabulary
-from eqkin.learning.augmentation import Augmentation, Masking
-from eqkin.learning.batches import DeviceForest
+from eqkin.encoder.architecture import Architecture, Vocabulary
+from eqkin.formulas import Forest
+from eqkin.learning.batches import Augmentation, DeviceForest, Masking
 from eqkin.learning.config import Recipe
 from eqkin.learning.losses import compute_histogram_loss, compute_triplet_loss
 from eqkin.learning.objective import PaperObjective, TrainingData

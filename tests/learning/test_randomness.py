@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.learning.randomness import RandomStream, make_step_column
+from eqkin.learning.sampling import RandomStream, make_step_column
 from tests.learning.corpora import fits
 
 STEP = torch.tensor(3)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.errors import BadInput
-from eqkin.learning.ranking import color_triples, score_ranking
+from eqkin.learning.run import color_triples, score_ranking
 
 _rows = st.integers(1, 30).flatmap(lambda n: st.lists(st.tuples(*[st.integers(-3, n)] * 3), min_size=1, max_size=60))
 

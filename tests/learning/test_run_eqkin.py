@@ -11,9 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
+from eqkin.encoder.architecture import Vocabulary
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
-from eqkin.formulas import Vocabulary
 from eqkin.learning.batches import DeviceForest
 from eqkin.learning.checkpoint import load_checkpoint, read_metrics
 from eqkin.learning.config import Recipe, get_recipe

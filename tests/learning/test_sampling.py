@@ -15,8 +15,7 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from eqkin.errors import BadInput
 from eqkin.learning.config import CONTEXT_KINDS
 from eqkin.learning.data import Corpus
-from eqkin.learning.randomness import make_step_column
-from eqkin.learning.sampling import TripletSampler
+from eqkin.learning.sampling import TripletSampler, make_step_column
 from tests.learning.corpora import corpus_of, fits
 from tests.learning.test_data import corpora
 

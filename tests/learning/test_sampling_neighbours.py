@@ -10,9 +10,8 @@ torch = pytest.importorskip("torch", reason="training needs torch: pip install '
 from eqkin.learning import sampling
 from eqkin.learning.config import CONTEXT_KINDS
 from eqkin.learning.data import Corpus
-from eqkin.learning.randomness import make_step_column
-from eqkin.learning.sampling import TripletSampler, find_structural_neighbours
-from eqkin.learning.teachers import TermTables
+from eqkin.learning.sampling import TripletSampler, find_structural_neighbours, make_step_column
+from eqkin.learning.text import TermTables
 from tests.formulas.strategies import build
 from tests.learning.corpora import corpus_of, fits
 

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.formulas import Vocabulary  # noqa: E402
+from eqkin.encoder.architecture import Vocabulary  # noqa: E402
 from eqkin.learning.config import get_recipe  # noqa: E402
 from eqkin.learning.objective import build_training_data  # noqa: E402
 from eqkin.learning.text import ContextWords  # noqa: E402

@@ -15,7 +15,7 @@ if find_spec("sklearn") is None:
     pytest.skip("baselines need scikit-learn: pip install 'eqkin[eval]'", allow_module_level=True)
 
 from eqkin.evaluation.labelled import read_labelled
-from eqkin.formulas.idf import DocumentFrequencies
+from eqkin.formulas.terms import DocumentFrequencies
 from research.__main__ import main
 from research.experiment import SMALL_SCALE
 from research.keywords import BUNDLED_QUERIES

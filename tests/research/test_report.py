@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.intervals import Score
+from eqkin.evaluation.measures import Score
 from research.experiment import Experiment
 from research.report import PAGES, RESULTS, fill_tables, list_marked, load_tables, save_result
 from research.tables import ExperimentResult, Table, TableColumn, TableRow

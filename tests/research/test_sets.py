@@ -11,8 +11,8 @@ import pytest
 
 from eqkin import Library
 from eqkin.evaluation import LabelledSet, System
-from eqkin.evaluation.formulas import FormulaSet, read_formulas
-from eqkin.evaluation.intervals import Score
+from eqkin.evaluation.measures import Score
+from eqkin.evaluation.systems import FormulaSet, read_formulas
 from research.experiment import SMALL_SCALE, Experiment
 from research.sets import (
     SetMeasure,

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from eqkin.encoder.encoder import Encoder
-from eqkin.evaluation.formulas import NamedFormulas
 from eqkin.evaluation.judged import JudgedSet
 from eqkin.evaluation.labelled import LabelledSet
-from eqkin.evaluation.systems import EngineSystem
+from eqkin.evaluation.systems import EngineSystem, NamedFormulas
 from eqkin.search.features import WEIGHTS
 from research.experiment import SMALL_SCALE, Experiment
 from research.sets import run_sets

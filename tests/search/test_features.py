@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from eqkin.formulas.engine import parse_operators
-from eqkin.formulas.idf import decode_norms, encode_norms
 from eqkin.formulas.operators import FORM_KINDS, share_form
-from eqkin.formulas.terms import extract_terms
+from eqkin.formulas.terms import decode_norms, encode_norms, extract_terms
 from eqkin.search.features import (
     WEIGHTS,
     QueryTerms,

@@ -21,7 +21,7 @@ from eqkin.library.judgements import LocalJudgements
 from eqkin.search.engine import SearchEngine
 from eqkin.web.app import create_app
 from eqkin.web.server import get_url, make_config, open_listener
-from eqkin.web.settings import LOOPBACK, ServerSettings
+from eqkin.web.service import LOOPBACK, ServerSettings
 
 HOSTILE = "record:hostile"
 YEARS = (1999, 2007, 2019)

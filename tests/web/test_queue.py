@@ -14,10 +14,8 @@ from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import LIMITS, check_cancelled
 from eqkin.search.reader import ReadQuery
 from eqkin.web.app import create_app
-from eqkin.web.errors import WebError
 from eqkin.web.server import SETTINGS_VARIABLE, create_app_from_environment
-from eqkin.web.service import WorkQueue
-from eqkin.web.settings import ServerSettings
+from eqkin.web.service import ServerSettings, WebError, WorkQueue
 from tests.web.conftest import Running
 
 

@@ -39,7 +39,7 @@ _GROUPS = {
     "Research": {
         "convert": "convert.convert",
         "rank": "search.rank",
-        "evaluate": "evaluate.app",
+        "evaluate": "train.evaluation",
         "train": "train.train",
         "finetune": "train.finetune",
     },

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import eqkin
-from eqkin.cli.console import count_noun, emit, print_problems, stop_politely, warn
+from eqkin.cli.console import ProgressDisplay, count_noun, emit, print_problems, stop_politely, warn
 from eqkin.cli.options import AsJson, LibraryFolder, Workers
-from eqkin.cli.progress import ProgressDisplay
 from eqkin.errors import BadInput, CorruptData, LibraryBusy, strip_control_chars
 
 if TYPE_CHECKING:

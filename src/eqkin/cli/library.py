@@ -12,9 +12,8 @@ import typer
 
 import eqkin
 from eqkin.cli.build import describe_sizes, get_index_sizes, get_unparsed_count
-from eqkin.cli.console import emit, guard_output, print_problems, stop_politely
+from eqkin.cli.console import ProgressDisplay, emit, guard_output, print_problems, stop_politely
 from eqkin.cli.options import MILVUS_VARIABLE, AsJson, CollectionName, LibraryFolder
-from eqkin.cli.progress import ProgressDisplay
 from eqkin.errors import strip_control_chars
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from eqkin.cli.options import LibraryFolder, SearchedCollection, get_data_folder
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
-    from eqkin.web.settings import ServerSettings
+    from eqkin.web.service import ServerSettings
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
 OpenPage = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
@@ -111,7 +111,7 @@ def serve(
 
         eqkin serve --host 0.0.0.0 --trust-proxy 10.0.0.5 --allowed-host papers.example.org
     """
-    from eqkin.web.settings import LOOPBACK_HOSTS, ServerSettings
+    from eqkin.web.service import LOOPBACK_HOSTS, ServerSettings
 
     is_local = host in _LOOPBACK_ADDRESSES
     token = _read_token(token, token_file)
@@ -261,7 +261,7 @@ def demo(
             print_results(opened.search(formula, k=_SHOWN_HITS), latex=False, titled=False)
     typer.echo(f"\nTo search on: eqkin search 'E = mc^2' --library {shlex.quote(folder)}")
     if os.environ.get("NO_SERVE", "0") in ("", "0"):
-        from eqkin.web.settings import ServerSettings
+        from eqkin.web.service import ServerSettings
 
         typer.echo()
         _serve(ServerSettings(library=folder), "127.0.0.1", port, open_page=open_page)

@@ -19,10 +19,17 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
-from eqkin.encoder.architecture import SUM, Architecture, compute_weight_shapes
+from eqkin.encoder.architecture import (
+    ATTRIBUTE_SLOTS,
+    CHARACTER_SLOTS,
+    SUM,
+    TAG_SLOTS,
+    Architecture,
+    Vocabulary,
+    compute_weight_shapes,
+)
 from eqkin.errors import BadInput, CorruptData
 from eqkin.files import make_folder, read_file, write_file
-from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
 
 FORMAT = "eqkin-model"
 VERSION = 1

@@ -23,11 +23,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.formulas import NamedFormulas
-from eqkin.evaluation.intervals import RESAMPLES, Score, bootstrap_mean, compute_sign_flip_p, format_p
 from eqkin.evaluation.judged import JudgedSet, read_run
-from eqkin.evaluation.measures import measure_lists
-from eqkin.evaluation.systems import SYSTEMS, System, make_systems
+from eqkin.evaluation.measures import RESAMPLES, Score, bootstrap_mean, compute_sign_flip_p, format_p, measure_lists
+from eqkin.evaluation.systems import SYSTEMS, NamedFormulas, System, make_systems
 from eqkin.files import make_folder, write_stream
 from eqkin.search.results import make_dataframe
 

@@ -17,24 +17,29 @@ import numpy.typing as npt
 
 from eqkin.atlas import list_articles, load_equation_groups
 from eqkin.errors import BadInput, CorruptData, LimitReached
-from eqkin.evaluation.formulas import FormulaSet, NamedFormulas, make_name, read_formulas, read_json
-from eqkin.evaluation.intervals import (
+from eqkin.evaluation.measures import (
     RESAMPLES,
+    Floats,
     Score,
     bootstrap_mean,
     compute_percentile_interval,
+    compute_ranking_scores,
     compute_sign_flip_p,
     compute_two_sided_p,
-    draw_bootstrap_weights,
-)
-from eqkin.evaluation.measures import (
-    Floats,
-    compute_ranking_scores,
     count_correct_triples,
     count_triples,
+    draw_bootstrap_weights,
     score_nearest_labels,
 )
-from eqkin.evaluation.systems import EngineSystem, System
+from eqkin.evaluation.systems import (
+    EngineSystem,
+    FormulaSet,
+    NamedFormulas,
+    System,
+    make_name,
+    read_formulas,
+    read_json,
+)
 from eqkin.formulas import Forest
 from eqkin.latex.outline import parse
 from eqkin.library.parsing import convert_document

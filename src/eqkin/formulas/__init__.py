@@ -2,6 +2,5 @@
 
 from eqkin.formulas.forest import Forest
 from eqkin.formulas.mathml import Node
-from eqkin.formulas.vocabulary import Vocabulary
 
-__all__ = ["Forest", "Node", "Vocabulary"]
+__all__ = ["Forest", "Node"]

@@ -1,4 +1,4 @@
-"""Hashes of strings, pairs and sequences, the same on every machine."""
+"""Hashes of strings, pairs and sequences, the same on every machine, and the bits of labels that terms are made of."""
 
 from __future__ import annotations
 
@@ -10,6 +10,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+# Enough for the number of any family of terms.
+FAMILY_BITS = 2
+
+
+class LabelKinds:
+    """Bits: what the label of a node of an operator tree says about it and its outline."""
+
+    VARIABLE, UNORDERED, APPLIED, INDEXED, DETAIL, WRAPPER, PLAIN = (1 << bit for bit in range(7))
+
 
 Codes = npt.NDArray[np.uint64]
 
@@ -44,7 +54,7 @@ def mix_bits(
     """Return the output function of SplitMix64 (Steele, Lea and Flood 2014) of arrays of 64-bit integers.
 
     Args:
-        x: Unsigned integers of numpy; other arrays need their own multipliers and shift (see `training.randomness`).
+        x: Unsigned integers of numpy; other arrays need their own multipliers and shift (see `learning.sampling`).
         multipliers: The two constants, as integers of the array's type.
         shift_right: A shift that fills with zeros.
     """

@@ -13,8 +13,7 @@ import numpy as np
 from numba import bool_, float32, int64, types, uint32, uint64
 
 from eqkin.compiler import njit
-from eqkin.formulas.hashing import GOLDEN, MULTIPLIERS
-from eqkin.formulas.kinds import FAMILY_BITS, LabelKinds
+from eqkin.formulas.hashing import FAMILY_BITS, GOLDEN, MULTIPLIERS, LabelKinds
 
 # The numbers of families in `terms.TERM_FAMILIES`.
 _PATH, _TREE = 0, 1

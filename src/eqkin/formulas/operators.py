@@ -4,23 +4,24 @@
 label is an operator (`+`, `frac`, `D`, `f:sin`, `app`) or a leaf with its kind: variable `v:x`, number `n:2`, constant
 `c:∞`, name `fn:sin`, `text:`, sign `o:→`. The statements of a formula are the formula itself, which comes first, and
 the relations in its chains, lists and rows: `a = b = c` says `a = b`, `b = c`, `a = c`.
+
+An outline is an operator tree without details that authors add or leave out: see `eqkin.formulas.terms`. Which labels
+are details, relations or operators without an order is known to the scripts; Python asks once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData
-from eqkin.formulas.forest import accumulate, gather_rows, join_strings
-from eqkin.formulas.hashing import Codes
-from eqkin.formulas.labels import describe_labels
-from eqkin.formulas.packing import hash_columns, pack_columns, unpack_columns
+from eqkin.formulas.forest import accumulate, gather_rows, hash_columns, join_strings, pack_columns, unpack_columns
+from eqkin.formulas.hashing import Codes, LabelKinds, hash_string
 
 Integers = npt.NDArray[np.int64]
 # The forms of a statement. canonical: notation unified; renamed: variables without names; weak: terms moved, scaled,
@@ -173,3 +174,59 @@ def share_form(
     columns = [FORM_KINDS.index(kind) for kind in kinds]
     same: npt.NDArray[np.bool_] = ((forms[:, columns] == form[:, columns]) & (form[:, columns] != 0)).any(axis=1)
     return same
+
+
+# The columns of what `describe_labels` returns.
+LABEL_COLUMNS = 4
+_MAX_CACHED_LABELS = 1 << 16
+_ANY_VARIABLE = hash_string("any variable")
+
+
+def describe_labels(labels: Iterable[str]) -> Codes:
+    """Return what terms are made of: (labels, LABEL_COLUMNS).
+
+    The columns are hashes of a label, of its label in an outline, of that without the name of a variable, and bits of
+    `LabelKinds`.
+    """
+    return np.array([_describe_label(label) for label in labels], np.uint64).reshape(-1, LABEL_COLUMNS)
+
+
+@lru_cache(_MAX_CACHED_LABELS)
+def _describe_label(label: str) -> tuple[int, ...]:
+    tables = load_label_tables()
+    outline = simplify_label(label)
+    kinds = (
+        (LabelKinds.VARIABLE, label.startswith("v:")),
+        (LabelKinds.UNORDERED, outline in tables["unordered"]),
+        (LabelKinds.APPLIED, label in tables["applied"]),
+        (LabelKinds.INDEXED, label == "idx"),
+        (LabelKinds.DETAIL, label in tables["details"]),
+        (LabelKinds.WRAPPER, label in tables["wrappers"]),
+        (LabelKinds.PLAIN, label.partition(":")[0] in tables["plain"]),
+    )
+    outlined = hash_string(outline)
+    anonymous = _ANY_VARIABLE if outline.startswith("v:") else outlined
+    return hash_string(label), outlined, anonymous, sum(bit for bit, applies in kinds if applies)
+
+
+def simplify_label(label: str) -> str:
+    """Return the label in an outline: a variable without decoration, one kind of relation, one kind of quotient."""
+    tables = load_label_tables()
+    kind, _, text = label.partition(":")
+    if kind == "fn":
+        return f"v:{text}"
+    if label.startswith("v:"):
+        end = next((at for at, sign in enumerate(text) if sign in tables["decorations"]), len(text))
+        return f"v:{text[:end]}" if end else label
+    if label in tables["relations"]:
+        return "="
+    return "frac" if label == "D" else label
+
+
+@cache
+def load_label_tables() -> dict[str, frozenset[str]]:
+    """Return the labels of each kind."""
+    from eqkin.formulas.engine import borrow_engine
+
+    with borrow_engine() as engine:
+        return engine.describe_labels()

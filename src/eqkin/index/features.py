@@ -15,9 +15,8 @@ from threadpoolctl import threadpool_limits
 
 from eqkin.errors import LimitReached
 from eqkin.formulas import Forest
-from eqkin.formulas.idf import compute_norms, encode_norms, load_bundled_frequencies, weigh_terms
 from eqkin.formulas.operators import OperatorForest
-from eqkin.formulas.terms import extract_terms
+from eqkin.formulas.terms import compute_norms, encode_norms, extract_terms, load_bundled_frequencies, weigh_terms
 
 if TYPE_CHECKING:
     from eqkin.encoder.model import Model

@@ -8,9 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.formulas.idf import decode_norms
 from eqkin.formulas.operators import OperatorForest, share_form
-from eqkin.formulas.terms import COMPARED_FAMILIES, compute_form_codes
+from eqkin.formulas.terms import COMPARED_FAMILIES, compute_form_codes, decode_norms
 from eqkin.index.features import Codes, Floats, Integers, normalise
 from eqkin.index.manifest import INDEX_FOLDER, REBUILD_HINT, IndexManifest, PartEntry, read_current
 from eqkin.index.parts import Part

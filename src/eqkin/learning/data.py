@@ -20,7 +20,7 @@ import numpy.typing as npt
 from eqkin.errors import BadInput
 from eqkin.formulas import Forest
 from eqkin.formulas.forest import Array, accumulate
-from eqkin.learning.array_files import Arrays, read_arrays, write_arrays
+from eqkin.learning.checkpoint import Arrays, read_arrays, write_arrays
 from eqkin.learning.text import ContextWords, collect_contexts
 from eqkin.library.files import LibraryFiles
 from eqkin.library.queries import read_corpus

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eqkin.formulas.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
-from eqkin.learning.augmentation import NodeMask
-from eqkin.learning.randomness import RandomStream
-from eqkin.learning.teachers import WordTables
+from eqkin.encoder.architecture import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
+from eqkin.learning.batches import NodeMask
+from eqkin.learning.sampling import RandomStream
+from eqkin.learning.text import WordTables
 
 HISTOGRAM_NODES = 64
 CONTEXT_TEMPERATURE = 0.07

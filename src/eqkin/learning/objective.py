@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from eqkin.encoder.architecture import Vocabulary
 from eqkin.errors import BadInput
-from eqkin.formulas import Vocabulary
-from eqkin.learning.augmentation import Augmentation, Masking, NodeMask, Renaming
-from eqkin.learning.batches import DeviceBatch, DeviceForest
+from eqkin.learning.batches import Augmentation, DeviceBatch, DeviceForest, Masking, NodeMask, Renaming
 from eqkin.learning.config import NAMES, NOTATIONS, Recipe
 from eqkin.learning.data import Corpus
 from eqkin.learning.losses import (
@@ -24,7 +23,7 @@ from eqkin.learning.losses import (
     compute_triplet_loss,
 )
 from eqkin.learning.sampling import TripletSampler, find_structural_neighbours
-from eqkin.learning.teachers import Teachers, TermTables, WordTables
+from eqkin.learning.text import Teachers, TermTables, WordTables
 from eqkin.learning.torch_network import build_network
 
 

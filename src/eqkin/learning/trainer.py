@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +25,11 @@ from eqkin.errors import BadInput, LimitReached, TrainingFailed
 from eqkin.learning.checkpoint import Checkpoint, append_metrics, rewind_metrics, save_checkpoint
 from eqkin.learning.config import LoggingConfig, OptimizerConfig, Recipe
 from eqkin.learning.objective import Objective, TrainingData, build_objective
-from eqkin.learning.randomness import make_step_column
-from eqkin.learning.ranking import RankingScore
+from eqkin.learning.sampling import make_step_column
 from eqkin.learning.torch_network import TreeNetwork
+
+if TYPE_CHECKING:
+    from eqkin.learning.run import RankingScore
 
 # Steps between two reads of the losses, each of which waits for the device.
 STEPS_AHEAD = 50

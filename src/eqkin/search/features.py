@@ -20,20 +20,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.formulas.idf import (
+from eqkin.formulas.operators import OperatorForest, share_form
+from eqkin.formulas.terms import (
+    COMPARED_FAMILIES,
     SATURATED_COUNTS,
+    Terms,
+    add_overlaps,
     compute_norms,
+    extract_terms,
     load_bundled_frequencies,
     round_norms,
     saturate_counts,
     weigh_terms,
-)
-from eqkin.formulas.operators import OperatorForest, share_form
-from eqkin.formulas.terms import (
-    COMPARED_FAMILIES,
-    Terms,
-    add_overlaps,
-    extract_terms,
 )
 
 # Chosen on seven sets together; leaving each of them out changes no weight by more than .04.

@@ -19,7 +19,6 @@ from eqkin.limits import LIMITS, check_cancelled
 from eqkin.search.exports import EXPORT_TYPES, Reading, SearchAnswer, export_results, to_bibtex
 from eqkin.search.names import Completion
 from eqkin.search.results import EquationRecord, PaperHit
-from eqkin.web.errors import WebError, find_or_404, to_web_error
 from eqkin.web.models import (
     BatchAnswer,
     Embeddings,
@@ -40,7 +39,7 @@ from eqkin.web.models import (
     StrictSearch,
     Text,
 )
-from eqkin.web.service import JsonResponse, ServerState, State
+from eqkin.web.service import JsonResponse, ServerState, State, WebError, find_or_404, to_web_error
 
 
 async def refuse_unknown_parameters(request: Request) -> None:

@@ -13,8 +13,8 @@ from eqkin.errors import BadInput
 from eqkin.library.statistics import compute_statistics
 from eqkin.search.results import EquationRecord, Filters, SearchOptions
 from eqkin.version import __version__
-from eqkin.web.errors import to_web_error
 from eqkin.web.keys import PublicEngine
+from eqkin.web.service import to_web_error
 
 INSTRUCTIONS = (
     "Search a library of papers by formula. Write formulas in LaTeX; a query may also be words or the name of a law. "

@@ -13,8 +13,8 @@ from eqkin.limits import LIMITS
 from eqkin.search.exports import SearchAnswer
 from eqkin.search.reader import ReadQuery
 from eqkin.search.results import EquationRecord, Filters, PaperRecord, Results, SearchOptions
-from eqkin.web.errors import ProblemDetails, WebError, find_or_404
 from eqkin.web.keys import PublicEngine
+from eqkin.web.service import ProblemDetails, WebError, find_or_404
 
 Text = Annotated[str, Field(max_length=LIMITS.web_query_chars), AfterValidator(lambda text: text.replace("\0", ""))]
 Names = Annotated[tuple[Text, ...], Field(max_length=LIMITS.web_list)]

@@ -28,11 +28,9 @@ from eqkin.limits import LIMITS
 from eqkin.search.backend import Snapshot
 from eqkin.search.results import BAND_TITLES, HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
 from eqkin.web.api import refuse_if_read_only
-from eqkin.web.errors import WebError, find_or_404
 from eqkin.web.keys import PublicEngine
 from eqkin.web.models import PageSearch, ReadParams, Text
-from eqkin.web.service import ServerState, State
-from eqkin.web.settings import ServerSettings
+from eqkin.web.service import ServerSettings, ServerState, State, WebError, find_or_404
 
 router = APIRouter(include_in_schema=False)
 EXAMPLES = (  # kind of input, what is typed

@@ -22,7 +22,7 @@ from uvicorn.supervisors.multiprocess import Multiprocess
 from eqkin.errors import BadInput, EqkinError, strip_control_chars
 from eqkin.executor import end_with_parent
 from eqkin.limits import LIMITS
-from eqkin.web.settings import ServerSettings
+from eqkin.web.service import ServerSettings
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
