@@ -11,6 +11,9 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import islice
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
 
 from eqkin.latex.titles import find_doi, find_year
 from eqkin.sources.paper import Paper
@@ -60,8 +63,10 @@ _DIRECTIVE_OPTIONS = re.compile(r"\s*\n((?:[ \t]*:[\w-]{1,40}:[^\n]*\n)+)")
 _DIRECTIVE_LABEL = re.compile(r":(?:label|name):[ \t]*([\w:.-]{1,100})[ \t]*\n")
 _LABEL_AFTER = re.compile(r"[ \t]*\(([\w:.-]{1,100})\)[ \t]*$", re.MULTILINE)
 _HEADER = re.compile(r"\A\s{0,100}---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
-_FIELD = re.compile(r"([A-Za-z][\w-]*)[ \t]*:(?:[ \t]+(.*))?\Z")
-_MAX_HEADER_CHARS = 100_000
+# A field at the start of a line, with the lines below it that start no other.
+_FIELD = re.compile(r"^([A-Za-z][\w-]*)[ \t]*:((?:[ \t].*)?(?:\n(?![A-Za-z]).*)*)$", re.MULTILINE)
+# Parsing YAML is slow.
+_MAX_HEADER_CHARS = 20_000
 
 
 def read_markdown(raw: bytes, key: str, origin: str) -> Paper:
@@ -272,74 +277,39 @@ def _find_inline_end(text: str, start: int) -> int | None:
 
 
 def read_front_matter(text: str, paper: Paper) -> str:
-    """Put the fields of a YAML header into a paper, and return the text after it.
-
-    Only plain YAML is understood (scalars, folded text, lists, mappings of authors), because headers of notes often are
-    not valid YAML; other fields are left out.
-    """
+    """Put the fields of a YAML header into a paper, and return the text after it."""
     match = _HEADER.match(text[:_MAX_HEADER_CHARS])
-    fields = _split_fields(match.group(1)) if match else {}
+    fields = {name.lower(): written for name, written in _FIELD.findall(match[1])} if match else {}
     if match is None or not fields:
         return text
 
-    def get(*names: str) -> list[str]:
-        return next((fields[name] for name in names if fields.get(name)), [])
+    def find_text(*names: str) -> str:
+        values = (_parse_field(fields.get(name, "")) for name in names)
+        return " ".join(next((value for value in values if isinstance(value, str) and value), "").split())
 
-    paper.title = _join_scalar(get("title"))
-    paper.authors = _parse_authors(get("author", "authors"))
-    paper.year = find_year(" ".join([*get("year"), *get("date"), *get("created")]))
-    paper.lang = _join_scalar(get("lang", "language"))[:20]
-    paper.abstract = _join_scalar(get("abstract"))
-    paper.doi = find_doi(" ".join(get("doi")))
+    paper.title = find_text("title")
+    paper.authors = _list_authors(_parse_field(fields.get("author") or fields.get("authors", "")))
+    paper.year = find_year(" ".join(map(find_text, ("year", "date", "created"))))
+    paper.lang = find_text("lang", "language")[:20]
+    paper.abstract = find_text("abstract")
+    paper.doi = find_doi(find_text("doi"))
     return text[match.end() :]
 
 
-def _split_fields(header: str) -> dict[str, list[str]]:
-    """Return the lines of each top-level field: what follows its colon, then the indented lines."""
-    fields: dict[str, list[str]] = {}
-    current: list[str] | None = None
-    for line in header.split("\n"):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        match = _FIELD.match(line)
-        if match:
-            current = fields.setdefault(match.group(1).lower(), [])
-            if (match.group(2) or "").strip():
-                current.append(match.group(2).strip())
-        elif current is not None and (line[0] in " \t" or line.startswith("-")):
-            current.append(line)
-    return fields
+def _parse_field(written: str) -> Any:
+    """Return the value of one field, with every scalar as text.
+
+    Headers of notes often are not valid YAML, as in `title: Sums: an introduction`: then a field is what is written.
+    """
+    try:
+        # BaseLoader makes strings, lists and mappings, never objects.
+        return yaml.load(f"field:{written}", yaml.BaseLoader)["field"]
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, RecursionError):
+        return " ".join(written.split()).strip("\"'>| ")
 
 
-def _join_scalar(lines: list[str]) -> str:
-    """Return a scalar, also a folded one, as one line."""
-    parts = [line.strip() for line in lines]
-    if parts and re.fullmatch(r"[>|][+-]?\d?", parts[0]):
-        parts = parts[1:]
-    return _unquote(" ".join(" ".join(parts).split()))
-
-
-def _unquote(text: str) -> str:
-    text = text.strip()
-    if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'":
-        return text[1:-1].replace("''", "'") if text[0] == "'" else text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
-    return text
-
-
-def _parse_authors(lines: list[str]) -> list[str]:
-    """Return the names in one string, an inline list, a list of strings, or a list of mappings with a `name`."""
-    names: list[str] = []
-    if len(lines) == 1 and not lines[0].strip().startswith("- "):
-        first = lines[0].strip()
-        is_list = first.startswith("[") and first.endswith("]")
-        names = first[1:-1].split(",") if is_list else re.split(r"\band\b|;", first)
-        lines = []
-    for line in lines:
-        item = line.strip()
-        part = item.removeprefix("- ").strip()
-        mapping = _FIELD.match(part)
-        if mapping is None and item.startswith("- "):
-            names.append(part)
-        elif mapping and mapping.group(1).lower() == "name":
-            names.append(mapping.group(2) or "")
-    return [name for part in names if (name := _unquote(part))]
+def _list_authors(value: Any) -> list[str]:
+    """Return the names in one string, in a list of strings, or in a list of mappings with a `name`."""
+    listed = re.split(r"\band\b|;", value) if isinstance(value, str) else value if isinstance(value, list) else [value]
+    names = [author.get("name") if isinstance(author, dict) else author for author in listed]
+    return [name.strip() for name in names if isinstance(name, str) and name.strip()]
