@@ -2,8 +2,8 @@
 
 import pytest
 
-from eqkin.latex.arxiv_ids import find_cited_ids, parse_arxiv_id, parse_file_name
 from eqkin.latex.outline import parse
+from eqkin.latex.titles import find_cited_ids, parse_arxiv_id, parse_file_name
 
 
 @pytest.mark.parametrize(

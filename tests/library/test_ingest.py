@@ -19,7 +19,7 @@ from eqkin.index.features import FeatureExtractor, TreeTask
 from eqkin.library.ingest import PaperTask, parse_task
 from eqkin.library.parsing import parse_paper
 from eqkin.limits import LIMITS
-from eqkin.sources import docstrings
+from eqkin.sources import rest
 from eqkin.sources.paper import Paper, make_failed_item
 
 
@@ -76,14 +76,14 @@ def test_unexpected_error_of_a_source_that_only_this_machine_can_reach_fails_its
     for number in range(3):
         (package / f"m{number}.py").write_text(f'"""Law {number}.\n\n.. math:: x = {number}\n"""\n')
     monkeypatch.syspath_prepend(str(package.parent))
-    read = docstrings.read_module
+    read = rest.read_module
 
     def fail_once(raw: bytes, key: str, *others: Any, **named: Any) -> Paper:
         if key.endswith("m1"):
             raise ZeroDivisionError("odd")
         return read(raw, key, *others, **named)
 
-    monkeypatch.setattr(docstrings, "read_module", fail_once)
+    monkeypatch.setattr(rest, "read_module", fail_once)
     with Library.open(tmp_path / "library", create=True) as library:
         report = library.add("python:oddly", executor=_RemoteExecutor())
     assert (report.papers, report.failed) == (2, {"unreadable": 1})

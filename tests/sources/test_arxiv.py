@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from eqkin.errors import BadInput, LimitReached, StorageFailed
-from eqkin.latex.arxiv_ids import parse_arxiv_id
+from eqkin.latex.titles import parse_arxiv_id
 from eqkin.sources.arxiv import ArxivClient, make_arxiv_item, parse_feed
 from eqkin.sources.paper import hash_paper
 from eqkin.sources.readers import open_source

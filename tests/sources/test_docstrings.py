@@ -4,8 +4,8 @@ import sys
 import pytest
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.sources.docstrings import read_module
 from eqkin.sources.readers import open_source
+from eqkin.sources.rest import read_module
 from tests.limits import changed_limits
 from tests.sources.builders import squeezed
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.limits import LIMITS
-from eqkin.sources.archives import iter_zip_members
-from eqkin.sources.eprints import is_bulk_tar, read_eprint
+from eqkin.sources.eprints import is_bulk_tar, iter_zip_members, read_eprint
 from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.readers import open_source
 from tests.limits import changed_limits

@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.sources.docstrings import read_module
 from eqkin.sources.html import read_html
 from eqkin.sources.markdown import read_markdown
-from eqkin.sources.rest import read_rest
+from eqkin.sources.rest import read_module, read_rest
 from tests.sources.builders import check_read_or_refused, repeat
 
 READERS = {"html": read_html, "md": read_markdown, "rst": read_rest, "py": read_module}

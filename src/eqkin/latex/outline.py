@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import pairwise
 
-from eqkin.latex.arxiv_ids import find_cited_ids
 from eqkin.latex.environments import (
     DISPLAY_ENVIRONMENTS,
     INNER_ENVIRONMENTS,
@@ -29,7 +28,7 @@ from eqkin.latex.macros import RESERVED_COMMANDS, Definition, Environment, Macro
 from eqkin.latex.prose import EQUATION_MARK, INLINE_FORMULA, iter_inline_formulas, to_plain_text
 from eqkin.latex.rows import EquationCounter, split_rows, strip_numbering, strip_trailing
 from eqkin.latex.scan import Scanner, strip_comments
-from eqkin.latex.titles import TitlePage, clean_heading, read_heading, read_title_page
+from eqkin.latex.titles import TitlePage, clean_heading, find_cited_ids, read_heading, read_title_page
 from eqkin.limits import LIMITS
 
 _BEGIN_DOCUMENT = "\\begin{document}"

@@ -29,13 +29,15 @@ from eqkin.latex.signs import (
     INDEXED_WORDS,
     KNOWN_COMMANDS,
     OPERATORS,
+    PREFIXES,
     ROOTS,
     WORDS,
     WRAPPED,
+    FormulaToken,
     end_command,
     simplify_characters,
+    split_tokens,
 )
-from eqkin.latex.tokens import PREFIXES, FormulaToken, split_tokens
 
 # Longer formulas are not translated.
 MAX_CHARACTERS = 4_000

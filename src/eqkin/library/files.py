@@ -18,7 +18,7 @@ from eqkin.formulas import Forest
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.formulas.operators import OperatorForest
 from eqkin.formulas.scripts import ConverterIdentity, get_converter_identity
-from eqkin.latex.arxiv_ids import parse_arxiv_id
+from eqkin.latex.titles import parse_arxiv_id
 from eqkin.library.database import (
     DATABASE_NAME,
     INDEX_FOLDER,

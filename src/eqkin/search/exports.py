@@ -12,7 +12,7 @@ from itertools import accumulate
 import orjson
 
 from eqkin.formulas.prose import to_unicode
-from eqkin.latex.arxiv_ids import ArxivId, parse_arxiv_id
+from eqkin.latex.titles import ArxivId, parse_arxiv_id
 from eqkin.library.filters import simplify_name
 from eqkin.search.reader import ReadQuery
 from eqkin.search.results import HIT_RELATIONS, FacetCount, Hit, PaperRecord, Results, escape_csv_cell

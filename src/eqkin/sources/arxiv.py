@@ -28,13 +28,12 @@ from defusedxml.ElementTree import fromstring  # type: ignore[import-untyped]
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.files import write_atomically
-from eqkin.latex.arxiv_ids import ArxivId, parse_arxiv_id
+from eqkin.latex.titles import ArxivId, parse_arxiv_id
 from eqkin.limits import LIMITS
 from eqkin.sources.eprints import read_eprint
 from eqkin.sources.files import get_cache_folder, lock_file, make_cache_folder, open_regular, read_capped
 from eqkin.sources.metadata import ArxivMetadata, apply_metadata
-from eqkin.sources.paper import Paper, SourceItem, hash_parts
-from eqkin.sources.text import clean_text
+from eqkin.sources.paper import Paper, SourceItem, clean_text, hash_parts
 
 _DEFAULT_API_URL = "https://export.arxiv.org/api/query"
 _DEFAULT_EPRINT_URL = "https://export.arxiv.org/e-print"

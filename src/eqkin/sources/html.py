@@ -18,11 +18,9 @@ from lxml import etree  # type: ignore[import-untyped]
 
 from eqkin.errors import BadInput
 from eqkin.formulas.mathml import NOT_XML
-from eqkin.latex.arxiv_ids import parse_arxiv_id
-from eqkin.latex.titles import find_doi, find_year, order_name
+from eqkin.latex.titles import find_doi, find_year, order_name, parse_arxiv_id
 from eqkin.limits import LIMITS
-from eqkin.sources.paper import Paper
-from eqkin.sources.text import clean_text, decode_text, escape_percent, format_display_math, format_heading
+from eqkin.sources.paper import Paper, clean_text, decode_text, escape_percent, format_display_math, format_heading
 
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _DROPPED_TAGS = frozenset(

@@ -16,8 +16,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from eqkin.latex.titles import find_doi, find_year
-from eqkin.sources.paper import Paper
-from eqkin.sources.text import decode_text, escape_percent, format_display_math, format_heading
+from eqkin.sources.paper import Paper, decode_text, escape_percent, format_display_math, format_heading
 
 # Dollar signs that are further apart are money, not math.
 _MAX_INLINE_CHARS = 3_000

@@ -14,7 +14,7 @@ import orjson
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.files import write_atomically
-from eqkin.latex.arxiv_ids import parse_arxiv_id
+from eqkin.latex.titles import parse_arxiv_id
 from eqkin.limits import LIMITS
 from eqkin.sources.files import (
     TextLine,
@@ -26,8 +26,7 @@ from eqkin.sources.files import (
     open_regular,
     read_head,
 )
-from eqkin.sources.paper import Paper, hash_parts
-from eqkin.sources.text import clean_text
+from eqkin.sources.paper import Paper, clean_text, hash_parts
 
 # Version of the look-up table.
 _TABLE_FORMAT = 1

@@ -8,8 +8,7 @@ from typing import Any
 
 from eqkin.errors import BadInput
 from eqkin.sources.markdown import MarkdownConverter, read_front_matter
-from eqkin.sources.paper import Paper
-from eqkin.sources.text import clean_text, decode_text, format_display_math, format_heading
+from eqkin.sources.paper import Paper, clean_text, decode_text, format_display_math, format_heading
 
 _DELIMITERS = re.compile(r"\A\s*(?:\$\$(.*)\$\$|\$(.*)\$|\\\[(.*)\\\]|\\\((.*)\\\))\s*\Z", re.DOTALL)
 

@@ -17,9 +17,7 @@ import orjson
 from eqkin.errors import BadInput, LimitReached
 from eqkin.latex.scan import strip_comments
 from eqkin.limits import LIMITS
-from eqkin.sources.archives import normalize_member_path
-from eqkin.sources.paper import Paper
-from eqkin.sources.text import decode_text, refuse_binary
+from eqkin.sources.paper import Paper, decode_text, refuse_binary
 
 Files = Mapping[str, bytes]  # by path
 
@@ -255,6 +253,17 @@ def list_candidate_paths(file: str, folders: tuple[str, ...]) -> list[str]:
     names = [file, file + ".tex"] if file.lower().endswith(TEX_SUFFIXES + STYLE_SUFFIXES) else [file + ".tex", file]
     paths = [normalize_member_path(posixpath.join(folder, name)) for folder in dict.fromkeys(folders) for name in names]
     return list(dict.fromkeys(path for path in paths if path is not None))
+
+
+def normalize_member_path(name: str) -> str | None:
+    """Return the path of a member or an include in normal form; None if it leads out of the source or is not a path."""
+    name = name.replace("\\", "/").strip()
+    if not name or name.startswith(("/", "~", "|")) or "\0" in name or re.match(r"[A-Za-z]:", name):
+        return None
+    normal = posixpath.normpath(name)
+    if normal == ".." or normal.startswith(("../", "/")):
+        return None
+    return normal
 
 
 class IncludeExpander:

@@ -9,17 +9,17 @@ import errno
 import os
 import posixpath
 import re
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from eqkin.atlas import list_articles
-from eqkin.errors import BadInput, EqkinError
-from eqkin.latex.arxiv_ids import parse_arxiv_id, parse_file_name
+from eqkin.errors import BadInput, EqkinError, LimitReached
+from eqkin.latex.titles import parse_arxiv_id, parse_file_name
 from eqkin.limits import LIMITS
 from eqkin.sources.arxiv import ArxivClient, make_arxiv_item
-from eqkin.sources.docstrings import iter_package_items, read_module
 from eqkin.sources.eprints import MetadataLookup, is_bulk_tar, iter_bulk_items, make_eprint_item
 from eqkin.sources.files import (
     SkipCallback,
@@ -34,13 +34,40 @@ from eqkin.sources.html import read_html
 from eqkin.sources.markdown import read_markdown
 from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.notebook import read_notebook
-from eqkin.sources.pandoc import PANDOC_FORMATS, read_with_pandoc
-from eqkin.sources.paper import Paper, SourceItem, hash_parts, make_failed_item
+from eqkin.sources.paper import Paper, SourceItem, decode_text, hash_parts, make_failed_item, refuse_binary
 from eqkin.sources.project import list_candidate_paths, list_includes, read_project
 from eqkin.sources.records import iter_record_items
 from eqkin.sources.references import ZOTERO_DATABASE, iter_reference_items, make_pdf_item
-from eqkin.sources.rest import read_rest
-from eqkin.sources.text import decode_text, refuse_binary
+from eqkin.sources.rest import iter_package_items, read_module, read_rest
+
+PANDOC_FORMATS = {"docx": (".docx",), "org": (".org",), "typst": (".typ",)}
+# Time that one document may take.
+_PANDOC_SECONDS = 60.0
+_PANDOC_HEAP = "1g"
+
+
+def read_with_pandoc(raw: bytes, key: str, origin: str, format_name: str) -> Paper:
+    """Convert a Word, Org or Typst document to LaTeX.
+
+    pandoc runs in its sandbox, so that the document cannot make it read anything else.
+
+    Raises `BadInput` if pandoc is missing or cannot read it, `LimitReached` if it takes too long.
+    """
+    try:
+        import pypandoc  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise BadInput(f"{origin}: reading .{format_name} needs pandoc: pip install 'eqkin[documents]'") from error
+    options = ["--sandbox", "--standalone", "--from", format_name, "--to", "latex", "--wrap", "preserve"]
+    command = [pypandoc.get_pandoc_path(), *options, "+RTS", f"-M{_PANDOC_HEAP}", "-RTS"]
+    try:
+        done = subprocess.run(command, input=raw, capture_output=True, timeout=_PANDOC_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise LimitReached(f"{origin}: pandoc takes longer than {_PANDOC_SECONDS:.0f} seconds") from error
+    if done.returncode:
+        reason = " ".join(done.stderr.decode("utf-8", "replace").split())[:300]
+        raise BadInput(f"{origin}: pandoc cannot read it ({reason or f'status {done.returncode}'})")
+    return Paper(key, decode_text(done.stdout), origin, kind=format_name)
+
 
 # Takes the raw content, the key and the origin.
 DocumentReader = Callable[[bytes, str, str], Paper]

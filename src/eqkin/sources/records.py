@@ -10,12 +10,10 @@ from typing import Any
 import orjson
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.latex.arxiv_ids import parse_arxiv_id
-from eqkin.latex.titles import find_doi
+from eqkin.latex.titles import find_doi, parse_arxiv_id
 from eqkin.limits import LIMITS
 from eqkin.sources.files import display_path, iter_lines, make_file_key
-from eqkin.sources.paper import Paper, SourceItem, hash_parts, make_failed_item
-from eqkin.sources.text import clean_text
+from eqkin.sources.paper import Paper, SourceItem, clean_text, hash_parts, make_failed_item
 
 _LOCAL_KEY_FIELDS = ("id", "key")  # identify a record within its file only
 _TEXT_FIELDS = ("latex", "text")

@@ -31,14 +31,12 @@ from bibtexparser.library import Library
 from bibtexparser.model import Entry, Field
 
 from eqkin.errors import BadInput, EqkinError
-from eqkin.latex.arxiv_ids import ArxivId, find_arxiv_id, parse_arxiv_id, parse_file_name
-from eqkin.latex.titles import find_doi, find_year, order_name
+from eqkin.latex.titles import ArxivId, find_arxiv_id, find_doi, find_year, order_name, parse_arxiv_id, parse_file_name
 from eqkin.limits import LIMITS
 from eqkin.sources.arxiv import ArxivClient, load_arxiv_paper
 from eqkin.sources.files import display_path, make_file_key, read_capped
 from eqkin.sources.metadata import ArxivMetadata, apply_metadata
-from eqkin.sources.paper import Paper, SourceItem, hash_parts
-from eqkin.sources.text import clean_text, decode_text
+from eqkin.sources.paper import Paper, SourceItem, clean_text, decode_text, hash_parts
 
 ZOTERO_DATABASE = Path("Zotero/zotero.sqlite")  # in the home folder, where Zotero puts it
 # One file has at most so many.
