@@ -20,8 +20,7 @@ from benchmarks.report import BenchmarkReport, compute_speedup, log, summarise_t
 from benchmarks.search import list_atlas_formulas
 from eqkin import Encoder, Library
 from eqkin.cli.train import load_corpus
-from eqkin.encoder.architecture import FEATURES, SUM, Architecture, Vocabulary, compute_weight_shapes
-from eqkin.encoder.model import Model
+from eqkin.encoder.model import FEATURES, SUM, Architecture, Model, Vocabulary, compute_weight_shapes
 from eqkin.errors import BadInput
 from eqkin.formulas import Forest
 from eqkin.formulas.engine import parse_operators

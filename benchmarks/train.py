@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from torch.utils.benchmark import Timer
 
 from benchmarks.report import BenchmarkReport, log
-from eqkin.encoder.architecture import FEATURES, SUM, Vocabulary
+from eqkin.encoder.model import FEATURES, SUM, Vocabulary
 from eqkin.learning.config import Recipe
 from eqkin.learning.data import Corpus
-from eqkin.learning.losses import MASKING_CLASSES
-from eqkin.learning.objective import TrainingData, build_training_data
+from eqkin.learning.losses import MASKING_CLASSES, TrainingData, build_training_data
 from eqkin.learning.sampling import make_step_column
 from eqkin.learning.torch_network import SumNetwork, TreeConvolution
 from eqkin.learning.trainer import RecipeTrainer

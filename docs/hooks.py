@@ -25,7 +25,7 @@ from mkdocs.structure.pages import Page
 import eqkin
 import eqkin.evaluation
 from eqkin.cli import app
-from eqkin.encoder.architecture import Architecture
+from eqkin.encoder.model import Architecture
 from eqkin.formulas.prose import render_prose
 from eqkin.learning.config import RECIPES, Recipe
 from eqkin.limits import Limits

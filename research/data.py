@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from eqkin.encoder.architecture import count_symbols
+from eqkin.encoder.model import count_symbols
 from eqkin.evaluation.measures import Score
 from eqkin.learning.data import Corpus
 from eqkin.library.files import LibraryFiles

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from eqkin.encoder.architecture import FEATURES, Architecture, Vocabulary
 from eqkin.encoder.encoder import Encoder
-from eqkin.encoder.model import DESCRIPTION_FILE, Model
+from eqkin.encoder.model import DESCRIPTION_FILE, FEATURES, Architecture, Model, Vocabulary
 from eqkin.errors import BadInput
 from eqkin.evaluation import EmbeddingSystem, System
 from eqkin.evaluation.systems import SYSTEMS, Float32s, FormulaSet, TfIdf, list_ngrams

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.encode import add_throughput, count_operations
 from benchmarks.report import BenchmarkReport
 from eqkin import Library
-from eqkin.encoder.architecture import Architecture
+from eqkin.encoder.model import Architecture
 from tests.benchmarks.running import run, run_benchmark
 from tests.encoder.models import SMALL_MIX, random_model
 

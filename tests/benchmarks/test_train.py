@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 
 from benchmarks.train import GeometricNetwork  # noqa: E402
 from eqkin.api import Library  # noqa: E402
-from eqkin.encoder.architecture import FEATURES, Architecture  # noqa: E402
+from eqkin.encoder.model import FEATURES, Architecture  # noqa: E402
 from eqkin.learning.data import Corpus  # noqa: E402
 from eqkin.learning.torch_network import SumNetwork  # noqa: E402
 from tests.benchmarks.running import run_benchmark  # noqa: E402

@@ -21,9 +21,9 @@ from eqkin.web.app import create_app
 
 pytest.importorskip("pymilvus", reason="pymilvus is not installed: pip install 'eqkin[milvus]'")
 pytest.importorskip("milvus_lite")
-from eqkin.cluster.milvus.collection import MilvusCollection, parse_address, unpack_record
-from eqkin.cluster.milvus.push import push_library
-from eqkin.cluster.milvus.snapshot import open_backend
+from eqkin.cluster.milvus_collection import MilvusCollection, parse_address, unpack_record
+from eqkin.cluster.milvus_push import push_library
+from eqkin.cluster.milvus_snapshot import open_backend
 
 Record = dict[str, Any]
 
@@ -100,7 +100,7 @@ def test_push_is_idempotent_and_follows_changes(uri: str, fill: Callable[..., Li
 KILLED = """
 import os, signal, sys
 from eqkin import Library
-from eqkin.cluster.milvus import collection, push
+from eqkin.cluster import milvus_collection as collection, milvus_push as push
 folder, uri, model, left = sys.argv[1:]
 left, call = int(left), collection.MilvusCollection.call
 def count(self, method, *given, **named):

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from eqkin.encoder.architecture import NORM_EPSILON, Architecture, Vocabulary, compute_sinusoids, compute_weight_shapes
-from eqkin.encoder.model import Model
+from eqkin.encoder.model import NORM_EPSILON, Architecture, Model, Vocabulary, compute_sinusoids, compute_weight_shapes
 from tests.formulas.strategies import compute_position
 
 VOCABULARY = Vocabulary(

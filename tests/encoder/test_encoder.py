@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import eqkin
 from eqkin.encoder import encoder
-from eqkin.encoder.architecture import Vocabulary
 from eqkin.encoder.encoder import DEFAULT_MODEL, MODELS_FOLDER, Encoder, NumpyNetwork
+from eqkin.encoder.model import Vocabulary
 from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.formulas import Forest
 from tests.encoder.models import SMALL, SMALL_MIX, random_model, slow_embeddings

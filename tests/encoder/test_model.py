@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from safetensors import numpy as safetensors
 
-from eqkin.encoder.architecture import Architecture, Vocabulary
-from eqkin.encoder.model import Model
+from eqkin.encoder.model import Architecture, Model, Vocabulary
 from eqkin.errors import CorruptData
 from tests.encoder.models import SMALL_MIX, VOCABULARY, random_model
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.architecture import NORM_EPSILON, Architecture, Vocabulary, compute_sinusoids
 from eqkin.encoder.encoder import Encoder
-from eqkin.encoder.model import Model
+from eqkin.encoder.model import NORM_EPSILON, Architecture, Model, Vocabulary, compute_sinusoids
 from eqkin.learning.batches import DeviceNetwork
 from eqkin.learning.torch_network import NodeNorm, SoftNorm, TreeNetwork, build_network
 from eqkin.library.parsing import parse_item

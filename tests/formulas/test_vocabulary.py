@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from eqkin.encoder.architecture import Vocabulary, count_symbols
+from eqkin.encoder.model import Vocabulary, count_symbols
 from eqkin.errors import CorruptData
 
 from .strategies import FORESTS, breadth_first, build

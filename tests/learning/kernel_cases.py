@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from eqkin.encoder.architecture import CHARACTER_SLOTS
+from eqkin.encoder.model import CHARACTER_SLOTS
 from eqkin.learning.batches import _compose
 from eqkin.learning.kernels import launch_compose_transpositions
 

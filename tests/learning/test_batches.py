@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.architecture import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
+from eqkin.encoder.model import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
 from eqkin.errors import LimitReached
 from eqkin.learning.batches import Augmentation, DeviceForest, Masking
 from eqkin.learning.tree_ops import PADDING

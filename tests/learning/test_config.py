@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.architecture import Architecture
+from eqkin.encoder.model import Architecture
 from eqkin.errors import BadInput
 from eqkin.learning.config import RECIPES, Recipe, get_recipe
 

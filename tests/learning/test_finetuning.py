@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from eqkin.encoder.architecture import Vocabulary
 from eqkin.encoder.encoder import Encoder
+from eqkin.encoder.model import Vocabulary
 from eqkin.errors import BadInput, TrainingFailed
 from eqkin.learning.equalities import compute_mrr
 from eqkin.learning.finetuning import FinetuningConfig, SideEncoder, finetune, finetune_model

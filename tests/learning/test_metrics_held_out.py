@@ -6,8 +6,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.architecture import Vocabulary
 from eqkin.encoder.encoder import Encoder
+from eqkin.encoder.model import Vocabulary
 from eqkin.errors import BadInput
 from eqkin.learning import batches
 from eqkin.learning.batches import DeviceForest

@@ -8,13 +8,18 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.architecture import Vocabulary
+from eqkin.encoder.model import Vocabulary
 from eqkin.errors import BadInput
 from eqkin.learning import sampling
 from eqkin.learning.config import Recipe, get_recipe
 from eqkin.learning.data import Corpus
-from eqkin.learning.losses import compute_context_loss, compute_structure_loss
-from eqkin.learning.objective import EqkinObjective, TrainingData, build_training_data
+from eqkin.learning.losses import (
+    EqkinObjective,
+    TrainingData,
+    build_training_data,
+    compute_context_loss,
+    compute_structure_loss,
+)
 from eqkin.learning.sampling import make_step_column
 
 CPU = torch.device("cpu")

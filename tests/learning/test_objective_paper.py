@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.architecture import Architecture, Vocabulary
+from eqkin.encoder.model import Architecture, Vocabulary
 from eqkin.formulas import Forest
 from eqkin.learning.batches import Augmentation, DeviceForest, Masking
 from eqkin.learning.config import Recipe
-from eqkin.learning.losses import compute_histogram_loss, compute_triplet_loss
-from eqkin.learning.objective import PaperObjective, TrainingData
+from eqkin.learning.losses import PaperObjective, TrainingData, compute_histogram_loss, compute_triplet_loss
 from eqkin.learning.sampling import TripletSampler
 from tests.formulas.strategies import build
 from tests.learning.corpora import FORESTS, corpus_of, some_trees

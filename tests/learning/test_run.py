@@ -17,9 +17,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.cli import main
-from eqkin.encoder.architecture import Vocabulary
 from eqkin.encoder.encoder import Encoder
-from eqkin.encoder.model import Model
+from eqkin.encoder.model import Model, Vocabulary
 from eqkin.errors import BadInput, LibraryBusy, TrainingFailed
 from eqkin.learning.checkpoint import METRICS_FILE, load_checkpoint, read_metrics, save_checkpoint
 from eqkin.learning.config import (

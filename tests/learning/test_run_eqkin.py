@@ -11,14 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.architecture import Vocabulary
 from eqkin.encoder.encoder import Encoder
-from eqkin.encoder.model import Model
+from eqkin.encoder.model import Model, Vocabulary
 from eqkin.learning.batches import DeviceForest
 from eqkin.learning.checkpoint import load_checkpoint, read_metrics
 from eqkin.learning.config import Recipe, get_recipe
 from eqkin.learning.data import Corpus
-from eqkin.learning.objective import TrainingData, build_training_data
+from eqkin.learning.losses import TrainingData, build_training_data
 from eqkin.learning.run import MODEL_FOLDER
 from eqkin.learning.torch_network import build_network
 from eqkin.learning.trainer import RecipeTrainer

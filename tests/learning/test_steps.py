@@ -10,9 +10,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.architecture import Vocabulary  # noqa: E402
+from eqkin.encoder.model import Vocabulary  # noqa: E402
 from eqkin.learning.config import get_recipe  # noqa: E402
-from eqkin.learning.objective import build_training_data  # noqa: E402
+from eqkin.learning.losses import build_training_data  # noqa: E402
 from eqkin.learning.text import ContextWords  # noqa: E402
 from eqkin.learning.trainer import RecipeTrainer  # noqa: E402
 from tests.learning.corpora import corpus_of  # noqa: E402

@@ -17,7 +17,7 @@ from eqkin.cli.options import MILVUS_VARIABLE, AsJson, CollectionName, LibraryFo
 from eqkin.errors import strip_control_chars
 
 if TYPE_CHECKING:
-    from eqkin.cluster.milvus.push import PushReport
+    from eqkin.cluster.milvus_push import PushReport
 
 
 def stats(
@@ -242,7 +242,7 @@ def push(
 
         eqkin push --milvus https://eqkin:secret@milvus.example.org:19530 --collection physics --library my-papers
     """
-    from eqkin.cluster.milvus.push import push_library
+    from eqkin.cluster.milvus_push import push_library
     from eqkin.index.manifest import load_encoder
 
     with (

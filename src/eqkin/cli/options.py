@@ -150,7 +150,7 @@ class SearchedCollection:
 
         if not self.uses_milvus:
             return SearchEngine(self.folder)
-        from eqkin.cluster.milvus.snapshot import open_backend
+        from eqkin.cluster.milvus_snapshot import open_backend
         from eqkin.encoder.encoder import Encoder
 
         encoder = Encoder.load(self.model)

@@ -1,6 +1,6 @@
 """`Encoder`: formulas or trees to vectors, without torch.
 
-The networks are the functions defined in `eqkin.encoder.architecture`, rearranged for speed. Norms are folded into the
+The networks are the functions defined in `eqkin.encoder.model`, rearranged for speed. Norms are folded into the
 weights. The first layer adds a vector per string (tag, attributes, text) and position. Trees pass through the layers in
 chunks of a few hundred nodes, which stay in the processor's cache: matrix products by numpy, everything between them by
 `eqkin.encoder.cpu_kernels`.
@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.encoder import cpu_kernels
-from eqkin.encoder.architecture import MIX, NORM_EPSILON, SQUARE_EPSILON, compute_sinusoids
-from eqkin.encoder.model import DESCRIPTION_FILE, Model
+from eqkin.encoder.model import DESCRIPTION_FILE, MIX, NORM_EPSILON, SQUARE_EPSILON, Model, compute_sinusoids
 from eqkin.errors import BadInput, CorruptData
 from eqkin.formulas import Forest
 from eqkin.formulas.forest import iter_blocks

@@ -10,8 +10,7 @@ batches.py        trees on the device, batches of them, renamed symbols and hidd
 torch_network.py  the networks
 tree_ops.py       sums over neighbours and trees, on a CPU
 kernels.py        the same on a GPU
-losses.py         the losses
-objective.py      network and losses of a recipe, for one batch
+losses.py         objectives of the recipes, and their losses
 trainer.py        optimizer steps, schedule, log, checkpoints
 checkpoint.py     the folder of a run, and files of arrays
 finetuning.py     train a network on the sides of equalities

@@ -18,8 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from eqkin.encoder.architecture import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
-from eqkin.encoder.model import Model
+from eqkin.encoder.model import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Model, Vocabulary
 from eqkin.errors import LimitReached
 from eqkin.formulas import Forest
 from eqkin.formulas.forest import Array, iter_blocks

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eqkin.encoder.architecture import Architecture
+from eqkin.encoder.model import Architecture
 from eqkin.errors import BadInput
 
 CONTEXT_KINDS = ("section", "paper", "citation")

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from eqkin.encoder.architecture import CHARACTER_SLOTS, MIX_TERMS
+from eqkin.encoder.model import CHARACTER_SLOTS, MIX_TERMS
 
 # Neighbour sum: children read at a time, warps per program (one node each).
 _SUM_CHILDREN, _SUM_WARPS = 2, 2

@@ -19,15 +19,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from eqkin.encoder.architecture import Vocabulary
-from eqkin.encoder.model import Model
+from eqkin.encoder.model import Model, Vocabulary
 from eqkin.errors import BadInput
 from eqkin.files import WriterLock, make_folder
 from eqkin.learning.batches import DeviceForest
 from eqkin.learning.checkpoint import append_metrics, load_checkpoint, read_metrics
 from eqkin.learning.config import LoggingConfig, Recipe, choose_device
 from eqkin.learning.data import Corpus
-from eqkin.learning.objective import build_training_data
+from eqkin.learning.losses import build_training_data
 from eqkin.learning.related import add_related
 from eqkin.learning.sampling import TripletSampler
 from eqkin.learning.torch_network import TreeNetwork

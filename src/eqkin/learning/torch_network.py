@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eqkin.encoder.architecture import (
+from eqkin.encoder.model import (
     FEATURES,
     MIX,
     MIX_TERMS,

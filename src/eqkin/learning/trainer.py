@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from eqkin.errors import BadInput, LimitReached, TrainingFailed
 from eqkin.learning.checkpoint import Checkpoint, append_metrics, rewind_metrics, save_checkpoint
 from eqkin.learning.config import LoggingConfig, OptimizerConfig, Recipe
-from eqkin.learning.objective import Objective, TrainingData, build_objective
+from eqkin.learning.losses import Objective, TrainingData, build_objective
 from eqkin.learning.sampling import make_step_column
 from eqkin.learning.torch_network import TreeNetwork
 

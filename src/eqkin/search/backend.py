@@ -1,7 +1,7 @@
 """`SearchBackend` and `Snapshot`: all that a search asks of a collection of equations, wherever it is stored.
 
 There are two implementations: `eqkin.search.local` reads a library on disk (SQLite, memory-mapped vectors),
-`eqkin.cluster.milvus` a Milvus server. Equations have whole numbers as keys; each backend chooses its own.
+`eqkin.cluster.milvus_snapshot` a Milvus server. Equations have whole numbers as keys; each backend chooses its own.
 """
 
 from __future__ import annotations

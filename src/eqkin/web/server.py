@@ -151,7 +151,7 @@ def _open_engine(settings: ServerSettings) -> Iterator[SearchEngine]:
         with SearchEngine(settings.library) as engine:
             yield engine
         return
-    from eqkin.cluster.milvus.snapshot import open_backend
+    from eqkin.cluster.milvus_snapshot import open_backend
     from eqkin.encoder.encoder import Encoder
 
     encoder = Encoder.load(settings.model)

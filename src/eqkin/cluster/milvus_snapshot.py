@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqkin.cluster.milvus.collection import (
+from eqkin.cluster.milvus_collection import (
     KEY_END,
     MAX_ROWS,
     NO_YEAR,
@@ -24,7 +24,7 @@ from eqkin.cluster.milvus.collection import (
     hash_name,
     unpack_record,
 )
-from eqkin.cluster.milvus.push import DESCRIBED_FIELDS, NO_TERM, clean_author_name, clean_field_name
+from eqkin.cluster.milvus_push import DESCRIBED_FIELDS, NO_TERM, clean_author_name, clean_field_name
 from eqkin.errors import BadInput, Unreachable
 from eqkin.formulas.forest import Forest
 from eqkin.formulas.mathml import NodeColumns, to_mathml

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from eqkin.cluster.milvus.collection import (
+from eqkin.cluster.milvus_collection import (
     COLLECTION_FORMAT,
     MAX_FIELD_BYTES,
     MAX_FIELDS,

@@ -1,1 +1,0 @@
-"""A library on a Milvus server, from which any number of machines can serve it."""
