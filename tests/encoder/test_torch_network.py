@@ -36,7 +36,7 @@ def network_of(architecture=SMALL, seed=0) -> TreeNetwork:
 
 
 def compute_sum(weights, architecture, forest, *, learning):
-    """Compute embeddings by the formulas of `architecture`, with an adjacency matrix."""
+    """Compute embeddings by the formulas of `eqkin.encoder.model`, with an adjacency matrix."""
     n, start = len(forest.tag), forest.offsets.tolist()
     around = torch.eye(n, dtype=torch.float64)
     for child, parent in enumerate(forest.compute_parent().tolist()):
@@ -62,7 +62,7 @@ def compute_sum(weights, architecture, forest, *, learning):
 
 
 def compute_mix(weights, architecture, forest, *, learning):
-    """Compute embeddings by the formulas of `architecture`, node by node."""
+    """Compute embeddings by the formulas of `eqkin.encoder.model`, node by node."""
     start = forest.offsets.tolist()
     table = torch.from_numpy(compute_sinusoids(len(forest.tag), architecture.width)).double()
     places = table[torch.from_numpy(compute_position(forest))]

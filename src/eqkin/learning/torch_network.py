@@ -1,4 +1,4 @@
-"""The networks in torch, for training. `architecture` defines the formulas and the names of the weights."""
+"""The networks in torch, for training. `eqkin.encoder.model` defines the formulas and the names of the weights."""
 
 from __future__ import annotations
 
