@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from eqkin.formulas.operators import OperatorForest, share_form
 from eqkin.formulas.terms import COMPARED_FAMILIES, compute_form_codes, decode_norms
 from eqkin.index.features import Codes, Floats, Integers, normalise
 from eqkin.index.manifest import INDEX_FOLDER, REBUILD_HINT, IndexManifest, PartEntry, read_current
-from eqkin.index.parts import Part
+from eqkin.index.parts import LabelTable, Part
 from eqkin.library.files import LibraryFiles
 from eqkin.library.references import EquationColumns
 from eqkin.limits import check_cancelled
@@ -230,13 +231,13 @@ class Index:
     def get_operators(self, keys: Integers) -> OperatorForest:
         """Return the operator trees of some equations, all of which must be there, in their order."""
         forests = []
-        order = [np.zeros(0, np.int64)]
-        for part, rows, places in self._locate(keys):
-            forests.append(part.read_operators(rows))
-            order.append(places)
-        if len(forests) == 1:
-            return forests[0]
-        return OperatorForest.concatenate(forests).select(np.argsort(np.concatenate(order)))
+        places = np.zeros(0, np.int64)
+        for part, rows, here in self._locate(keys):
+            forests.append((part, part.read_operators(rows)))
+            places = np.append(places, here)
+        operators = self._labels.join(forests)
+        # Keys that ascend are found in their order.
+        return operators if (np.diff(places) > 0).all() else operators.select(np.argsort(places))
 
     def get_norms(self, keys: Integers) -> Floats:
         """Return the norms of some equations, all of which must be there: (families, equations)."""
@@ -255,6 +256,10 @@ class Index:
     def find_known(self, keys: Integers) -> Mask:
         """Return which equations are indexed."""
         return find_members(keys, self._sorted_keys)
+
+    @cached_property
+    def _labels(self) -> LabelTable:
+        return LabelTable(list(self._parts.values()))
 
     def _find_rows(self, keys: Integers) -> Integers:
         """Return the rows of equations, all of which must be there."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 import json
 import mmap
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from hashlib import sha256
 from itertools import pairwise
@@ -41,6 +41,7 @@ from safetensors import numpy as safetensors
 from eqkin.errors import CorruptData
 from eqkin.files import write_file
 from eqkin.formulas.forest import accumulate, gather_rows
+from eqkin.formulas.labels import LABEL_COLUMNS, describe_labels
 from eqkin.formulas.operators import FORM_KINDS, SAME_FORM_KINDS, OperatorForest
 from eqkin.index.features import Codes, Floats, Integers, TreeFeatures, normalise_length
 from eqkin.index.manifest import REBUILD_HINT, PartEntry
@@ -189,26 +190,58 @@ class Part:
         return vectors
 
     @cached_property
-    def _label_names(self) -> list[str]:
+    def label_names(self) -> list[str]:
+        """All labels of the operator trees, by their number."""
         names = self.label_bytes.tobytes()
         return [names[start:end].decode() for start, end in pairwise(self.label_starts.tolist())]
 
     def read_operators(self, rows: Integers) -> OperatorForest:
-        """Return the operator trees of some rows, each with one statement of `SAME_FORM_KINDS` only."""
+        """Return the operator trees of some rows, each with one statement of `SAME_FORM_KINDS` only.
+
+        They keep the whole list of labels.
+        """
         nodes, offsets = gather_rows(self.tree_starts, rows)
-        used, label = np.unique(self.labels[nodes], return_inverse=True)
-        names = [self._label_names[number] for number in used.tolist()]
         forms = np.zeros((len(rows), len(FORM_KINDS)), np.uint32)
         forms[:, : len(SAME_FORM_KINDS)] = self.forms[rows]
         return OperatorForest(
-            labels=names,
-            label=label.astype(np.int64),
+            labels=self.label_names,
+            label=self.labels[nodes].astype(np.int64),
             depth=self.depths[nodes].astype(np.int64),
             offsets=offsets,
             unparsed=self.unparsed[rows].astype(np.int64),
             forms=forms,
             form_offsets=np.arange(len(rows) + 1),
         )
+
+
+class LabelTable:
+    """The labels of several parts in one list, each described once, when a search first needs it."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        known: dict[str, int] = {}
+        # The common number of each label, by the identity of the part.
+        self._numbers = {
+            id(part): np.array([known.setdefault(name, len(known)) for name in part.label_names], np.int64)
+            for part in parts
+        }
+        self._labels = list(known)
+        self._properties = np.zeros((len(known), LABEL_COLUMNS), np.uint64)
+        self._is_described = np.zeros(len(known), bool)
+
+    def join(self, parts: Sequence[tuple[Part, OperatorForest]]) -> OperatorForest:
+        """Return one forest of trees, each given with the part from which it was read."""
+        forests = [
+            replace(trees, labels=self._labels, label=self._numbers[id(part)][trees.label]) for part, trees in parts
+        ]
+        joined = OperatorForest.concatenate(forests)
+        is_used = np.zeros(len(self._labels), bool)
+        is_used[joined.label] = True
+        # Two threads may describe a label at once: both write the same.
+        new = np.flatnonzero(is_used & ~self._is_described)
+        self._properties[new] = describe_labels([self._labels[number] for number in new.tolist()])
+        self._is_described[new] = True
+        joined.__dict__["properties"] = self._properties
+        return joined
 
 
 def _sort_terms(owners: Integers, codes: Codes) -> dict[str, Array]:
