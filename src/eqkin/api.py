@@ -34,6 +34,8 @@ class Library(LibraryFiles):
         super().__init__(folder, connection)
         self._engine: SearchEngine | None = None
         self._backend: LocalBackend | None = None  # what the engine searches
+        # The last state, of library and index, in which the index had all equations.
+        self._indexed: tuple[int, tuple[int, ...]] | None = None
 
     def close(self) -> None:
         """Close the search engine and the database."""
@@ -143,8 +145,13 @@ class Library(LibraryFiles):
                 backend.refresh()
                 return backend.complete
 
-        if ensure_current(self, self._engine.encoder, is_complete):
-            self._backend.refresh()
+        # Nothing needs to be read again as long as neither library nor index changes.
+        state = self.read_generation(), self._backend.read_signature()
+        if state != self._indexed:
+            if ensure_current(self, self._engine.encoder, is_complete):
+                self._backend.refresh()
+            else:
+                self._indexed = state
         return self._engine
 
     def search(
