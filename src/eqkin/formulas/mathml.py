@@ -109,9 +109,11 @@ def join_columns(trees: Sequence[NodeColumns]) -> Forest:
 
 def _number_strings(strings: Iterable[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
     """Return the distinct strings, and the number of each string among them."""
-    index: dict[str, int] = {}
-    numbers = np.array([index.setdefault(string, len(index)) for string in strings], np.int64)
-    return list(index), numbers
+    every = list(strings)
+    distinct = list(dict.fromkeys(every))
+    # Compiled loops: a search joins some thousands of nodes.
+    numbers = dict(zip(distinct, range(len(distinct)), strict=True))
+    return distinct, np.fromiter(map(numbers.__getitem__, every), np.int64, len(every))
 
 
 class _MathmlReader:

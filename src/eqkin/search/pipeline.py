@@ -154,7 +154,10 @@ def _read_shown(snapshot: Snapshot, ranked: RankedCandidates, chosen: ChosenCand
         rows=rows,
         records=records,
         nodes=[nodes[key] for key in shown.tolist()],
-        operators=snapshot.get_operators(shown) if rows else OperatorForest.concatenate([]),
+        # A search by text alone has read the trees of the first candidates only.
+        operators=ranked.operators.select(rows)
+        if max(rows, default=-1) < len(ranked.operators)
+        else snapshot.get_operators(shown),
     )
 
 

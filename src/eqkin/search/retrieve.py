@@ -68,7 +68,9 @@ def retrieve(
     return Candidates(
         columns=columns,
         vectors=snapshot.get_vectors(columns.keys) if is_compared else np.zeros((len(columns.keys), 0), np.float32),
-        text_score=np.array([text_scores.get(key, 0.0) for key in columns.keys.tolist()], np.float64),
+        text_score=np.array([text_scores.get(key, 0.0) for key in columns.keys.tolist()], np.float64)
+        if text_scores
+        else np.zeros(len(columns.keys)),
     )
 
 
