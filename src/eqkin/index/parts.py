@@ -41,8 +41,7 @@ from safetensors import numpy as safetensors
 from eqkin.errors import CorruptData
 from eqkin.files import write_file
 from eqkin.formulas.forest import accumulate, gather_rows
-from eqkin.formulas.operators import LABEL_COLUMNS, describe_labels
-from eqkin.formulas.operators import FORM_KINDS, SAME_FORM_KINDS, OperatorForest
+from eqkin.formulas.operators import FORM_KINDS, LABEL_COLUMNS, SAME_FORM_KINDS, OperatorForest, describe_labels
 from eqkin.index.features import Codes, Floats, Integers, TreeFeatures, normalise_length
 from eqkin.index.manifest import REBUILD_HINT, PartEntry
 from eqkin.library.references import EquationColumns
