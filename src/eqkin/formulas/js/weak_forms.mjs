@@ -31,7 +31,7 @@ class Monomial {
     this.factors = factors; // each operand once
   }
 }
-const findDivisor = (a, b) => { while (b) { const rest = a % b; a = b; b = rest; } return Math.abs(a) || 1; };
+const findDivisor = (a, b) => (b ? findDivisor(b, a % b) : Math.abs(a) || 1);
 const NO_FACTORS = [];
 
 function makeAtom(node, power = 1) {
@@ -46,79 +46,73 @@ function makeConstant(numerator, denominator, factors = NO_FACTORS) {
 
 // Multiply a list of factors, in place, by others. There are few, so they are compared one by one.
 function multiplyFactors(factors, others) {
-  for (let k = 0; k < others.length; k++) {
-    const other = others[k], at = findFactor(factors, other.node);
-    if (at < 0) { factors.push(other); continue; }
+  for (const other of others) {
+    const at = findFactor(factors, other.node);
+    if (at < 0) {
+      factors.push(other);
+      continue;
+    }
     const power = factors[at].power + other.power;
-    if (power) factors[at] = new Factor(other.node, power); else factors.splice(at, 1);
+    if (power) factors[at] = new Factor(other.node, power);
+    else factors.splice(at, 1);
   }
   return factors;
 }
 
 function findFactor(factors, { hash }) {
-  for (let k = 0; k < factors.length; k++) if (factors[k].node.hash === hash) return k;
+  // A loop, since this is most of the work.
+  for (let at = 0; at < factors.length; at++) if (factors[at].node.hash === hash) return at;
   return -1;
 }
 
 function multiplyMonomials(terms) {
   const factors = [];
   let numerator = 1, denominator = 1;
-  for (let k = 0; k < terms.length; k++) {
-    numerator *= terms[k].numerator;
-    denominator *= terms[k].denominator;
-    multiplyFactors(factors, terms[k].factors);
+  for (const term of terms) {
+    numerator *= term.numerator;
+    denominator *= term.denominator;
+    multiplyFactors(factors, term.factors);
   }
   return makeConstant(numerator, denominator, factors);
 }
 
-function multiplySums(a, b) {
-  const out = [];
-  for (let i = 0; i < a.length; i++) for (let j = 0; j < b.length; j++) out.push(multiplyMonomials([a[i], b[j]]));
-  return out;
-}
+const multiplySums = (a, b) => a.flatMap((one) => b.map((other) => multiplyMonomials([one, other])));
 
 function addUp(monomials) {
   if (monomials.length < 2) return monomials;
-  const keys = [];
-  let isReduced = true;
-  for (let k = 0; k < monomials.length; k++) {
-    const key = hashMonomial(monomials[k]);
-    isReduced &&= !keys.includes(key);
-    keys.push(key);
-  }
-  if (isReduced) return monomials;
+  const keys = monomials.map(hashMonomial);
+  if (new Set(keys).size === keys.length) return monomials;
   const out = new Map();
   monomials.forEach((term, k) => {
     const before = out.get(keys[k]);
-    if (before === undefined) { out.set(keys[k], term); return; }
+    if (before === undefined) {
+      out.set(keys[k], term);
+      return;
+    }
     const numerator = before.numerator * term.denominator + term.numerator * before.denominator;
-    if (numerator)
-      out.set(keys[k], makeConstant(numerator, before.denominator * term.denominator, term.factors)); else out.delete(keys[k]);
+    if (numerator) out.set(keys[k], makeConstant(numerator, before.denominator * term.denominator, term.factors));
+    else out.delete(keys[k]);
   });
   return [...out.values()];
 }
 
 function hashMonomial({ factors }) {
   let key = 0;
-  for (let k = 0; k < factors.length; k++)
-    key = (key + mixPair(factors[k].node.hash, Math.round(factors[k].power * 5040))) | 0;
+  // Powers have denominators of at most 12: 5040 is a multiple of most of them.
+  for (const { node, power } of factors) key = (key + mixPair(node.hash, Math.round(power * 5040))) | 0;
   return key;
 }
 
-function negateAll(monomials) {
-  const out = [];
-  for (let k = 0; k < monomials.length; k++)
-    out.push(new Monomial(-monomials[k].numerator, monomials[k].denominator, monomials[k].factors));
-  return out;
-}
+const negate = ({ numerator, denominator, factors }) => new Monomial(-numerator, denominator, factors);
 
-function readNumber(node) { // a fraction as [numerator, denominator], or null
+// A fraction as [numerator, denominator], or null.
+function readNumber(node) {
   const { label, kind } = node;
   if (label === "n") return kind.value === undefined ? kind.value = parseNumber(node.text) : kind.value;
-  if (label === "neg") { const value = readNumber(node.children[0]); return value && [-value[0], value[1]]; }
-  if (label !== "frac") return null;
-  const a = readNumber(node.children[0]), b = a && readNumber(node.children[1]);
-  return b && b[0] ? [a[0] * b[1], a[1] * b[0]] : null;
+  if (label !== "neg" && label !== "frac") return null;
+  const [above, below] = node.children.map(readNumber);
+  if (label === "neg") return above && [-above[0], above[1]];
+  return above && below?.[0] ? [above[0] * below[1], above[1] * below[0]] : null;
 }
 
 function parseNumber(text) {
@@ -137,41 +131,41 @@ function expand(node) {
 
 function expandNode(node) {
   const { label, children } = node;
-  if (!children.length && label !== "n") return makeAtom(node);
-  let out = null;
-  if (label === "n") {
-    const value = readNumber(node);
-    out = value && (value[0] ? [makeConstant(value[0], value[1])] : []);
-  } else if (label === "neg") return negateAll(expand(children[0]));
-  else if (label === "+") {
-    out = [];
-    for (let k = 0; k < children.length; k++) {
-      const sum = expand(children[k]);
-      for (let j = 0; j < sum.length; j++) out.push(sum[j]);
-    }
-    out = addUp(out);
-  } else if (label === "*") {
-    const terms = [];
-    for (let k = 0; k < children.length; k++) if (expand(children[k]).length === 1) terms.push(children[k].sum[0]);
-    if (terms.length === children.length) return [multiplyMonomials(terms)];
-    out = children[0].sum;
-    for (let k = 1; k < children.length && out.length <= MAX_TERMS; k++) out = multiplySums(out, children[k].sum);
-    out = addUp(out);
-  } else if (label === "frac") out = multiplySums(expand(children[0]), raise(children[1], -1));
-  else if (label === "pow") {
-    const power = readNumber(children[1]);
-    out = power === null ? raiseSymbolically(node) : raise(children[0], power[0] / power[1]);
-  } else if (label === "f:log" && children.length === 1) {
-    const inner = expand(children[0]);
-    if (inner.length === 1 && inner[0].numerator > 0) out = takeLogarithm(inner[0], node.at);
-  } else if (node.is(BIG_SUM)) out = pullOutConstants(node);
-  return out !== null && isExact(out) ? out : makeAtom(node);
+  if (label === "*" && children.every((child) => expand(child).length === 1))
+    return [multiplyMonomials(children.map((child) => child.sum[0]))];
+  const out = expandOperator(node);
+  const isExact = out?.length <= MAX_TERMS
+    && out.every(({ numerator, denominator }) =>
+      Math.abs(numerator) < MAX_COEFFICIENT && denominator < MAX_COEFFICIENT);
+  return isExact ? out : makeAtom(node);
 }
 
-function isExact(sum) {
-  for (let k = 0; k < sum.length; k++)
-    if (!(Math.abs(sum[k].numerator) < MAX_COEFFICIENT && sum[k].denominator < MAX_COEFFICIENT)) return false;
-  return sum.length <= MAX_TERMS;
+// The monomials of a node; null if it is none.
+function expandOperator(node) {
+  const { label, children } = node;
+  if (label === "n") {
+    const value = readNumber(node);
+    return value && (value[0] ? [makeConstant(...value)] : []);
+  }
+  if (!children.length) return null;
+  if (label === "neg") return expand(children[0]).map(negate);
+  if (label === "+") return addUp(children.flatMap(expand));
+  if (label === "*") {
+    const sums = children.map(expand);
+    let out = sums[0];
+    for (let k = 1; k < sums.length && out.length <= MAX_TERMS; k++) out = multiplySums(out, sums[k]);
+    return addUp(out);
+  }
+  if (label === "frac") return multiplySums(expand(children[0]), raise(children[1], -1));
+  if (label === "pow") {
+    const power = readNumber(children[1]);
+    return power === null ? raiseSymbolically(node) : raise(children[0], power[0] / power[1]);
+  }
+  if (label === "f:log" && children.length === 1) {
+    const inner = expand(children[0]);
+    return inner.length === 1 && inner[0].numerator > 0 ? takeLogarithm(inner[0], node.at) : null;
+  }
+  return node.is(BIG_SUM) ? pullOutConstants(node) : null;
 }
 
 // Constant factors come before a sum or an integral.
@@ -279,19 +273,15 @@ function findPowerKind(power) {
 }
 
 function buildSum(terms, at) {
-  const nodes = [];
-  for (let k = 0; k < terms.length; k++) nodes.push(buildProduct(terms[k], at));
-  return nodes.length ? combine("+", nodes, at) : number("0", at);
+  return terms.length ? combine("+", terms.map((term) => buildProduct(term, at)), at) : number("0", at);
 }
 
 function buildProduct({ numerator, denominator, factors }, at) {
   const nodes = [], size = Math.abs(numerator);
   if (size !== 1 || denominator !== 1 || !factors.length)
     nodes.push(new OperatorNode(findFractionKind(size, denominator), NO_CHILDREN, at));
-  for (let k = 0; k < factors.length; k++) {
-    const { node, power } = factors[k];
+  for (const { node, power } of factors)
     nodes.push(power === 1 ? node : branch("pow", [node, new OperatorNode(findPowerKind(power), NO_CHILDREN, at)], at));
-  }
   const product = combine("*", nodes, at);
   return numerator < 0 ? branch("neg", [product], at) : product;
 }
@@ -300,29 +290,24 @@ function buildProduct({ numerator, denominator, factors }, at) {
 function clearDenominators(terms) {
   const lowest = [], times = []; // the lowest power of each operand, and in how many terms it is
   let numerators = 0, denominators = 1;
-  for (let k = 0; k < terms.length; k++) {
-    const { numerator, denominator, factors } = terms[k];
+  for (const { numerator, denominator, factors } of terms) {
     numerators = findDivisor(numerator, numerators);
     denominators *= denominator / findDivisor(denominator, denominators);
-    for (let j = 0; j < factors.length; j++) {
-      const { node, power } = factors[j], at = findFactor(lowest, node);
+    for (const { node, power } of factors) {
+      let at = findFactor(lowest, node);
       if (at < 0) {
-        lowest.push(new Factor(node, power));
-        times.push(1);
-      } else {
-        if (power < lowest[at].power) lowest[at].power = power;
-        times[at]++;
+        at = lowest.push(new Factor(node, power)) - 1;
+        times.push(0);
       }
+      lowest[at].power = Math.min(lowest[at].power, power);
+      times[at]++;
     }
   }
-  const inverse = [];
-  for (let k = 0; k < lowest.length; k++) {
-    const { node, power } = lowest[k];
-    if (power && (power < 0 || times[k] === terms.length)) inverse.push(new Factor(node, -power));
-  }
+  const inverse = lowest
+    .filter(({ power }, k) => power && (power < 0 || times[k] === terms.length))
+    .map(({ node, power }) => new Factor(node, -power));
   if (!inverse.length && numerators === denominators) return terms;
-  const scale = new Monomial(denominators, numerators || 1, inverse);
-  return multiplySums(terms, [scale]);
+  return multiplySums(terms, [new Monomial(denominators, numerators || 1, inverse)]);
 }
 
 const isExpandable = ({ node: { label }, power }) =>
@@ -330,25 +315,16 @@ const isExpandable = ({ node: { label }, power }) =>
 
 // Expand the sums among the operands, and numbers whose powers have become whole.
 function expandFactors(terms) {
-  const out = [];
-  let isChanged = false;
-  for (let k = 0; k < terms.length; k++) {
-    const { numerator, denominator, factors } = terms[k], kept = [];
-    for (let j = 0; j < factors.length; j++) if (!isExpandable(factors[j])) kept.push(factors[j]);
-    if (kept.length === factors.length) {
-      out.push(terms[k]);
-      continue;
-    }
-    isChanged = true;
+  if (!terms.some(({ factors }) => factors.some(isExpandable))) return null;
+  return addUp(terms.flatMap(({ numerator, denominator, factors }) => {
+    const kept = factors.filter((factor) => !isExpandable(factor));
     let product = [new Monomial(numerator, denominator, kept)];
     for (const { node, power } of factors.filter(isExpandable)) {
       const value = node.label === "n" && readNumber(node);
-      product = multiplySums(product,
-        value ? [raiseMonomial(makeConstant(value[0], value[1]), power)] : raise(node, power));
+      product = multiplySums(product, value ? [raiseMonomial(makeConstant(...value), power)] : raise(node, power));
     }
-    out.push(...product);
-  }
-  return isChanged ? addUp(out) : null;
+    return product;
+  }));
 }
 
 // An equation between two products without roots; between an exponential and a product, its logarithm.
@@ -357,7 +333,7 @@ function simplifyPair(terms) {
   const sides = [new Monomial(Math.abs(one.numerator), one.denominator, one.factors),
     new Monomial(Math.abs(other.numerator), other.denominator, other.factors)];
   if (one.numerator * other.numerator < 0 && both.some(({ node }) => isExponential(node)))
-    return addUp([...takeLogarithm(sides[0], 0), ...negateAll(takeLogarithm(sides[1], 0))]);
+    return addUp([...takeLogarithm(sides[0], 0), ...takeLogarithm(sides[1], 0).map(negate)]);
   const degree = both.every(({ power }) => Number.isInteger(power))
     ? 1
     : DENOMINATORS.find((q) => both.every(({ power }) => isWhole(power * q)));
@@ -384,10 +360,8 @@ class Simplifier {
       const hash = isPlain ? hashTree(node) : 0;
       this.arguments.set(name, before === undefined || before === hash ? hash : 0);
     } else if (node.label === "D")
-      for (let k = 1; k < node.children.length; k++)
-        if (node.children[k].label !== "any") this.byVariable.add(hashTree(node.children[k]));
-    for (let k = 0; k < node.children.length; k++)
-      if (node.children[k].traits & OMISSIBLE) this.visit(node.children[k]);
+      for (const by of node.children.slice(1)) if (by.label !== "any") this.byVariable.add(hashTree(by));
+    for (const child of node.children) if (child.traits & OMISSIBLE) this.visit(child);
   }
 
   simplify(node) {
@@ -418,7 +392,7 @@ export function weaken(node) {
   if (node.size > MAX_WEAK_NODES) return node;
   const isEquality = node.is(EQUALITY);
   const sides = node.traits & OMISSIBLE ? new Simplifier(node).simplify(node).children : node.children;
-  let terms = addUp(expand(sides[0]).concat(negateAll(expand(sides[1]))));
+  let terms = addUp(expand(sides[0]).concat(expand(sides[1]).map(negate)));
   for (let rounds = 0; rounds < 4 && terms.length; rounds++) {
     if (node.traits & MATRIX) break;
     if (terms.length > 1) terms = clearDenominators(terms);
@@ -427,14 +401,11 @@ export function weaken(node) {
     if (next.length > MAX_TERMS) return node;
     terms = next;
   }
-  const left = [], right = [];
-  let isIdentity = true;
-  for (let k = 0; k < terms.length; k++) {
-    isIdentity &&= !terms[k].factors.length;
-    if (terms[k].numerator) (terms[k].numerator > 0 ? left : right).push(terms[k]);
-  }
-  if (isIdentity) return node; // nothing is left of it
-  return branch(node.label === "≈" ? "=" : node.label, [buildSum(left, node.at), buildSum(negateAll(right), node.at)],
+  // Nothing is left of it.
+  if (terms.every(({ factors }) => !factors.length)) return node;
+  const left = terms.filter(({ numerator }) => numerator > 0);
+  const right = terms.filter(({ numerator }) => numerator < 0);
+  return branch(node.label === "≈" ? "=" : node.label, [buildSum(left, node.at), buildSum(right.map(negate), node.at)],
     node.at);
 }
 
