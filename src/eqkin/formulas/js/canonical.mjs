@@ -2,25 +2,20 @@
 
 import {
   BOUND, COORDINATES, COUNT, EQUATION, MATRIX, OperatorNode, PAIR, USUALLY_DIFFERENTIATED, branch, combine, hashTree,
-  isNumber, leaf, listOf,
+  isNumber, leaf, listOf, readPairs,
 } from "./symbols.mjs";
 
 export const number = (text, at) => leaf("n", text, at);
 export const isMatrix = (node) => node.is(MATRIX) || (node.label === "v" && /^[A-ZΑ-Ω]/u.test(node.text))
   || (node.label === "*" && node.children.every(isMatrix)) || (node.label === "+" && node.children.some(isMatrix));
-function hasChild({ children }, test) {
-  for (let k = 0; k < children.length; k++) if (test(children[k])) return true;
-  return false;
-}
+const hasChild = ({ children }, test) => children.some(test);
 const isOf = (label) => (node) => node.label === label;
 const [isSum, isNumeral, isDerivative] = ["+", "n", "D"].map(isOf);
 const isEuler = (node) => node.text === "e" && (node.label === "v" || node.label === "c");
 export const isExponential = (node) => node.label === "pow" && isEuler(node.children[0]);
 export const relabel = (label) => (node) => branch(label, node.children, node.at);
-const reverse = (label) => (node) => branch(label, [...node.children].reverse(), node.at);
 const root = (node, degree) =>
   branch("pow", [node.children[0], branch("frac", [number("1", node.at), degree], node.at)], node.at);
-const applyLetter = (letter) => (node) => branch("app", [leaf("v", letter, node.at), ...node.children], node.at);
 // x^{-n} is 1/x^n, except for matrices, whose inverse stays where it is, and for exponentials
 const invert = (node) =>
   (isNumber(node.children[1].children[0], "1")
@@ -33,19 +28,22 @@ const negateIf = (negative, node) => (negative ? branch("neg", [node], node.at) 
 // What changes a product that it is a part of.
 const isComposed = (node) => node.label === "*" || node.label === "neg" || node.label === "frac" || isInverse(node);
 
-export const RULES = { // label -> rewrite to an equivalent notation, or null
+// Labels that mean the same as another one.
+const SYNONYMS = readPairs(`
+  column binom  prime transpose  adjoint transpose  := =  =: =  ≡ =  ≜ =  ≝ =  ≐ =  ≅ ≈  ≃ ≈
+  f:div div  f:grad grad  f:curl curl  ∬ ∫  ∭ ∫  ∮ ∫  ∯ ∫
+`);
+// Relations that say the same of their operands in the other order.
+const CONVERSES = readPairs(`> <  ≥ ≤  ≫ ≪  ⊃ ⊂  ∋ ∈  ← →  ≻ ≺  ≽ ≼`);
+const FUNCTION_LETTERS = readPairs(`f:p P  f:e E  f:P P  mean E`);
+
+// label -> rewrite to an equivalent notation, or null
+export const RULES = {
   sqrt: (node) => root(node, number("2", node.at)),
   root: (node) => root(node, node.children[1]),
   "f:exp": (node) => branch("pow", [leaf("c", "e", node.at), ...node.children.slice(0, 1)], node.at),
-  column: relabel("binom"),
-  prime: relabel("transpose"), adjoint: relabel("transpose"), star: (node) =>
+  star: (node) =>
     branch(isMatrix(node.children[0]) ? "transpose" : "bar", node.children, node.at),
-  ":=": relabel("="), "=:": relabel("="), "≡": relabel("="), "≜": relabel("="), "≝": relabel("="), "≐": relabel("="),
-  "≅": relabel("≈"), "≃": relabel("≈"),
-  ">": reverse("<"), "≥": reverse("≤"), "≫": reverse("≪"), "⊃": reverse("⊂"), "∋": reverse("∈"), "←": reverse("→"), "≻": reverse("≺"), "≽": reverse("≼"),
-  "f:p": applyLetter("P"), "f:e": applyLetter("E"), "f:P": applyLetter("P"), mean: applyLetter("E"),
-  "f:div": relabel("div"), "f:grad": relabel("grad"), "f:curl": relabel("curl"),
-  "∬": relabel("∫"), "∭": relabel("∫"), "∮": relabel("∫"), "∯": relabel("∫"),
   "×": (node) => (hasChild(node, isNumeral) ? relabel("*")(node) : null),
   neg: (node) =>
     (node.children[0].label === "dots"
@@ -74,19 +72,24 @@ export const RULES = { // label -> rewrite to an equivalent notation, or null
       ? branch("∈", [node.children[0], relabel("interval")(node.children[1])], node.at)
       : null),
   commutator: (node) => (node.children.some((child) => child.is(BOUND)) ? relabel("interval")(node) : null),
-  max: uniteOperands, min: uniteOperands,
+  max: uniteOperands,
+  min: uniteOperands,
 };
+for (const [label, other] of SYNONYMS) RULES[label] = relabel(other);
+for (const [label, other] of CONVERSES)
+  RULES[label] = (node) => branch(other, [...node.children].reverse(), node.at);
+for (const [label, letter] of FUNCTION_LETTERS)
+  RULES[label] = (node) => branch("app", [leaf("v", letter, node.at), ...node.children], node.at);
 
 // u_t, u_{xx}: derivatives, if the letter is one of those that are usually differentiated by coordinates.
 function readSubscript(node) {
   const { base, letters } = node.name;
-  if (letters === null
-    || !USUALLY_DIFFERENTIATED.has(base)
-    || !letters.length
-    || letters.length > 3
-    || node.text.length !== base.length + 1 + letters.length)
-    return null;
-  return letters.every((letter) => COORDINATES.has(letter))
+  const isDerivative = USUALLY_DIFFERENTIATED.has(base)
+    && letters?.length > 0
+    && letters.length <= 3
+    && node.text.length === base.length + 1 + letters.length
+    && letters.every((letter) => COORDINATES.has(letter));
+  return isDerivative
     ? branch("D", [base, ...letters].map((letter) => leaf("v", letter, node.at)), node.at)
     : null;
 }
@@ -175,10 +178,13 @@ function multiply(node) {
   const above = [], below = [];
   let negative = false, changed = false;
   for (let factor of node.children.flatMap((child) => listOf(child, "*"))) {
-    if (factor.label === "neg") [factor, negative, changed] = [factor.children[0], !negative, true];
-    if (factor.label === "frac") { above.push(...listOf(factor.children[0], "*")); below.push(...listOf(factor.children[1], "*")); }
-    else if (isInverse(factor)) below.push(invert(factor));
-    else above.push(...listOf(factor, "*"));
+    if (factor.label === "neg") {
+      [factor] = factor.children;
+      negative = !negative;
+      changed = true;
+    }
+    if (isInverse(factor)) below.push(invert(factor));
+    else addQuotient(factor, above, below);
   }
   if (!below.length)
     return changed || above.length !== node.children.length ? negateIf(negative, branch("*", above, node.at)) : null;
@@ -187,16 +193,21 @@ function multiply(node) {
   return negateIf(negative, branch("frac", [top, combine("*", below, node.at)], node.at));
 }
 
+// Add the factors of a product or a fraction to those above and below a line.
+function addQuotient(node, above, below) {
+  const [top, bottom] = node.label === "frac" ? node.children : [node];
+  above.push(...listOf(top, "*"));
+  if (bottom) below.push(...listOf(bottom, "*"));
+}
+
 function divide(node) {
-  let above = node.children[0], below = node.children[1], negative = false;
-  if (above.label !== "neg" && above.label !== "frac" && below.label !== "neg" && below.label !== "frac") return null;
-  if (above.label === "neg") [above, negative] = [above.children[0], !negative];
-  if (below.label === "neg") [below, negative] = [below.children[0], !negative];
+  const isPlain = node.children.every(({ label }) => label !== "neg" && label !== "frac");
+  if (isPlain) return null;
+  const [above, below] = node.children.map((part) => (part.label === "neg" ? part.children[0] : part));
+  const negative = (above === node.children[0]) !== (below === node.children[1]);
   const top = [], bottom = [];
-  for (const [part, same, other] of [[above, top, bottom], [below, bottom, top]]) {
-    if (part.label === "frac") { same.push(...listOf(part.children[0], "*")); other.push(...listOf(part.children[1], "*")); }
-    else same.push(...listOf(part, "*"));
-  }
+  addQuotient(above, top, bottom);
+  addQuotient(below, bottom, top);
   if (!negative && above.label !== "frac" && below.label !== "frac") return null;
   const numerator = top.length > 1 ? top.filter((factor) => !isNumber(factor, "1")) : top;
   const result = branch("frac",

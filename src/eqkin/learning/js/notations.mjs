@@ -268,8 +268,10 @@ class NotationWriter {
     if (!children.length) return [this.writeLeaf(node), LEVEL.atom];
     if (isOpen(node)) return [this.writeBig(node), LEVEL.open];
     if (label.startsWith("f:")) return this.writeFunction(node);
-    const method = WRITERS[label];
-    if (method !== undefined) return method(this, node);
+    if (METHODS.has(label)) return this[METHODS.get(label)](node);
+    if (label in WRITERS) return WRITERS[label](this, node);
+    if (TEMPLATES.has(label)) return this.fillTemplate(node, TEMPLATES.get(label));
+    if (BRACKET_PAIRS.has(label)) return this.writeBrackets(node, BRACKET_PAIRS.get(label));
     if (roleOf(label) & IMPLICATION)
       return [this.join(children, ` ${this.relationTex(label)} `, LEVEL.given), LEVEL.implication];
     if (roleOf(label) & RELATION) return [this.writeRelation(node), LEVEL.relation];
@@ -280,6 +282,35 @@ class NotationWriter {
         LEVEL.sum];
     if (roleOf(label) & PRODUCT) return [this.join(children, ` ${this.signTex(label)} `, LEVEL.closed), LEVEL.product];
     throw new Error("no notation for " + label);
+  }
+
+  fillTemplate({ children }, [level, ...parts]) {
+    const fill = (_, place, inner) => this.print(children[place], LEVEL[inner ?? "list"]);
+    return [parts.join(" ").replace(/@(\d)(?::(\w+))?/g, fill), LEVEL[level]];
+  }
+
+  writeBrackets({ children }, signs) {
+    const first = this.free.bracket ? 2 * Math.floor((this.random() * signs.length) / 2) : 0;
+    return [`${signs[first]} ${this.join(children, ", ")} ${signs[first + 1]} `, LEVEL.atom];
+  }
+
+  writeSign({ children: [sign, ...operands] }) {
+    const relation = RELATION_COMMANDS.get(sign.text)?.[0] ?? sign.text;
+    return [`${relation} ${this.join(operands, " ")}`, LEVEL.relation];
+  }
+
+  // a = b < c
+  writeChain({ children }) {
+    const links = children.map(({ label, children: [left, right] }, k) => {
+      const before = k ? "" : this.print(left, LEVEL.sum);
+      return `${before} ${RELATION_COMMANDS.get(label)?.[0] ?? label} ${this.print(right, LEVEL.sum)}`;
+    });
+    return [links.join(" "), LEVEL.relation];
+  }
+
+  writeInterval(node) {
+    const inner = this.join(node.children, ", ");
+    return [this.parser.textOf(node.at).startsWith("[") ? `[${inner})` : `(${inner}]`, LEVEL.atom];
   }
 
   signTex(sign) {
@@ -361,10 +392,11 @@ class NotationWriter {
     const terms = this.free.commute && !fixed ? this.shuffle(node.children) : [...node.children];
     if (terms[0].label === "neg" && !fixed && this.random() < 0.7)
       terms.sort((one, other) => (one.label === "neg") - (other.label === "neg"));
-    return terms.map((term, k) => {
+    const written = terms.map((term, k) => {
       const negative = term.label === "neg", tex = this.print(negative ? term.children[0] : term, LEVEL.product);
       return negative ? `-${tex}` : k ? `+${tex}` : tex;
-    }).join(" ");
+    });
+    return [written.join(" "), LEVEL.sum];
   }
 
   writeProduct(node) {
@@ -400,7 +432,7 @@ class NotationWriter {
         : this.free.product ? this.dot : " ";
       out += tex;
     });
-    return out;
+    return [out, LEVEL.product];
   }
 
   writeBar(node) {
@@ -458,7 +490,8 @@ class NotationWriter {
     return [this.writePower(base, this.writeExponent(exponent)), LEVEL.closed];
   }
 
-  writeRoot(node, degree) {
+  writeRoot(node) {
+    const degree = node.label === "sqrt" ? "2" : this.print(node.children[1]);
     if (this.free.power)
       return [this.writePower(node.children[0], this.random() < 0.5 ? `1/${degree}` : `\\frac{1}{${degree}}`),
         LEVEL.closed];
@@ -623,12 +656,15 @@ class NotationWriter {
       : this.print(body, LEVEL.product)} ${by.length ? "\\," : ""} ${one ? `1 \\, ${differential}` : differential}`;
   }
 
-  writeTable(node, environment) {
+  writeTable(node) {
+    const { label } = node, isWide = this.free.bracket && node.children.length !== 2;
+    let environment = label === "det" ? "vmatrix" : label;
+    if (label === "matrix") environment = isWide ? this.pick(["pmatrix", "bmatrix"]) : "bmatrix";
     const rows = node.children.filter((row) => row.label !== "empty").map((row) =>
-      (row.label === "row" || (environment === "cases" && row.label === "with")
+      (row.label === "row" || (label === "cases" && row.label === "with")
         ? this.join(row.children, " & ")
         : this.print(row)));
-    return `\\begin{${environment}} ${rows.join(" \\\\ ")} \\end{${environment}}`;
+    return [`\\begin{${environment}} ${rows.join(" \\\\ ")} \\end{${environment}}`, LEVEL.atom];
   }
 
   writeBinomial(node) {
@@ -638,85 +674,66 @@ class NotationWriter {
     if (node.children.every((child) => ["n", "v", "+"].includes(child.label)))
       options.push(`\\begin{pmatrix} ${n} \\\\ ${k} \\end{pmatrix}`);
     if (simple) options.push(`C_{${n}}^{${k}}`);
-    return this.free.binomial ? this.pick(options) : options[0];
+    return [this.free.binomial ? this.pick(options) : options[0], LEVEL.atom];
   }
 }
 
 const isD = (node) => node.label === "v" && node.text === "d";
+// Labels and the methods that write their nodes.
+const METHODS = readPairs(`
+  + writeSum  * writeProduct  frac writeFraction  pow writePowerNode  sqrt writeRoot  root writeRoot  app writeApplication
+  idx writeIndexed  transpose writeTransposed  prime writeTransposed  adjoint writeTransposed  star writeConjugate
+  bar writeConjugate  D writeDerivative  grad writeNabla  div writeNabla  curl writeNabla  laplace writeNabla
+  binom writeBinomial  rel writeSign  chain writeChain  interval writeInterval
+  matrix writeTable  det writeTable  cases writeTable
+`);
+
+// Labels, their levels, and what to write: @0 is the first operand, for a place of some level (@0:closed).
+const TEMPLATES = readRows(String.raw`
+  neg        sum     -@0:product
+  boundary   open    \partial @0:closed
+  delta      closed  \Delta @0:closed
+  factorial  closed  @0:closed!
+  ∀          given   \forall @0
+  ∃          given   \exists @0
+  hat        atom    \widehat{@0}
+  tilde      atom    \widetilde{@0}
+  check      atom    \widecheck{@0}
+  breve      atom    \widebreve{@0}
+`);
+
+// Labels and the pairs of signs around their operands; the first pair is the usual one.
+const BRACKET_PAIRS = readRows(String.raw`
+  inner  \langle  \rangle  \left\langle  \right\rangle
+  mean   \langle  \rangle  \mathbb{E}[  ]  E[  ]
+  norm   \|  \|  \left\|  \right\|  \lVert  \rVert
+  abs    |  |  \left|  \right|  \lvert  \rvert
+  floor  \lfloor  \rfloor  \left\lfloor  \right\rfloor
+  ceil   \lceil  \rceil  \left\lceil  \right\rceil
+`);
+
 const around = (open, close) => (writer, node) => [`${open}${writer.join(node.children, ", ")}${close} `, LEVEL.atom];
-const pickAround = (pairs) => (writer, node) => {
-  const [open, close] = writer.free.bracket ? writer.pick(pairs) : pairs[0];
-  return [`${open} ${writer.join(node.children, ", ")} ${close} `, LEVEL.atom];
-};
 const WRITERS = { // label -> [LaTeX, level]
-  "+": (writer, node) => [writer.writeSum(node), LEVEL.sum],
-  neg: (writer, node) => [`-${writer.print(node.children[0], LEVEL.product)}`, LEVEL.sum],
-  "*": (writer, node) => [writer.writeProduct(node), LEVEL.product],
-  frac: (writer, node) => writer.writeFraction(node),
-  pow: (writer, node) => writer.writePowerNode(node),
-  sqrt: (writer, node) => writer.writeRoot(node, "2"),
-  root: (writer, node) => writer.writeRoot(node, writer.print(node.children[1])),
-  app: (writer, node) => writer.writeApplication(node),
-  idx: (writer, node) => writer.writeIndexed(node),
-  transpose: (writer, node) => writer.writeTransposed(node),
-  prime: (writer, node) => writer.writeTransposed(node),
-  adjoint: (writer, node) => writer.writeTransposed(node),
-  star: (writer, node) => writer.writeConjugate(node),
-  bar: (writer, node) => writer.writeConjugate(node),
-  mark: (writer, node) => [writer.writePower(node.children[0], node.children[1].text), LEVEL.closed],
-  D: (writer, node) => writer.writeDerivative(node),
-  grad: (writer, node) => writer.writeNabla(node),
-  div: (writer, node) => writer.writeNabla(node),
-  curl: (writer, node) => writer.writeNabla(node),
-  laplace: (writer, node) => writer.writeNabla(node),
-  boundary: (writer, node) => [`\\partial ${writer.print(node.children[0], LEVEL.closed)}`, LEVEL.open],
-  delta: (writer, node) => [`\\Delta ${writer.print(node.children[0], LEVEL.closed)}`, LEVEL.closed],
-  factorial: (writer, node) => [`${writer.print(node.children[0], LEVEL.closed)}!`, LEVEL.closed],
-  binom: (writer, node) => [writer.writeBinomial(node), LEVEL.atom],
+  mark: (writer, { children: [base, mark] }) => [writer.writePower(base, mark.text), LEVEL.closed],
   column: (writer, node) => [`\\begin{pmatrix} ${writer.join(node.children, " \\\\ ")} \\end{pmatrix}`, LEVEL.atom],
-  matrix: (writer, node) =>
-    [writer.writeTable(node,
-      writer.free.bracket && node.children.length !== 2 ? writer.pick(["pmatrix", "bmatrix"]) : "bmatrix"),
-      LEVEL.atom],
-  det: (writer, node) => [writer.writeTable(node, "vmatrix"), LEVEL.atom],
-  cases: (writer, node) => [writer.writeTable(node, "cases"), LEVEL.atom],
-  rows: (writer, node) =>
-    [`\\begin{gathered} ${writer.join(node.children.filter((row) => row.label !== "empty"), " \\\\ ")} \\end{gathered}`,
-      LEVEL.list],
+  rows: (writer, node) => {
+    const rows = node.children.filter((row) => row.label !== "empty");
+    return [`\\begin{gathered} ${writer.join(rows, " \\\\ ")} \\end{gathered}`, LEVEL.list];
+  },
   with: (writer, node) => [writer.join(node.children, writer.pick([", \\quad ", "\\quad ", "\\qquad "])), LEVEL.list],
   list: (writer, node) => [writer.join(node.children, ", ", LEVEL.implication), LEVEL.list],
-  tuple: around("(", ")"), commutator: around("[", "]"), set: around("\\{", "\\}"),
-  interval: (writer, node) =>
-    [writer.join(node.children, ", "), LEVEL.atom].map((part, k) =>
-      (k ? part : writer.parser.textOf(node.at).startsWith("[") ? `[${part})` : `(${part}]`)),
-  inner: pickAround([["\\langle", "\\rangle"], ["\\left\\langle", "\\right\\rangle"]]),
-  mean: pickAround([["\\langle", "\\rangle"], ["\\mathbb{E}[", "]"], ["E[", "]"]]),
-  bra: around("\\left\\langle ", "\\right|"), ket: around("\\left|", "\\right\\rangle"),
+  tuple: around("(", ")"),
+  commutator: around("[", "]"),
+  set: around("\\{", "\\}"),
+  bra: around("\\left\\langle ", "\\right|"),
+  ket: around("\\left|", "\\right\\rangle"),
   braket: (writer, node) => [`\\langle ${writer.join(node.children, "|")}\\rangle `, LEVEL.atom],
-  norm: pickAround([["\\|", "\\|"], ["\\left\\|", "\\right\\|"], ["\\lVert", "\\rVert"]]),
-  abs: pickAround([["|", "|"], ["\\left|", "\\right|"], ["\\lvert", "\\rvert"]]),
-  floor: pickAround([["\\lfloor", "\\rfloor"], ["\\left\\lfloor", "\\right\\rfloor"]]),
-  ceil: pickAround([["\\lceil", "\\rceil"], ["\\left\\lceil", "\\right\\rceil"]]),
-  given: (writer, node) =>
-    [writer.join(node.children, ` ${writer.free.bracket ? writer.pick(["\\mid", "|", "\\,|\\,"]) : "|"} `,
-      LEVEL.relation),
-      LEVEL.given],
+  given: (writer, node) => {
+    const bar = writer.free.bracket ? writer.pick(["\\mid", "|", "\\,|\\,"]) : "|";
+    return [writer.join(node.children, ` ${bar} `, LEVEL.relation), LEVEL.given];
+  },
   colon: (writer, node) => [writer.join(node.children, " : ", LEVEL.relation), LEVEL.given],
-  rel: (writer, node) =>
-    [`${RELATION_COMMANDS.get(node.children[0].text)?.[0]
-      ?? node.children[0].text} ${writer.join(node.children.slice(1), " ")}`,
-      LEVEL.relation],
-  chain: (writer, node) =>
-    [node.children.map((link, k) =>
-      `${k
-        ? ""
-        : writer.print(link.children[0], LEVEL.sum)} ${RELATION_COMMANDS.get(link.label)?.[0] ?? link.label} ${writer.print(link.children[1], LEVEL.sum)}`).join(" "),
-      LEVEL.relation],
-  "∀": (writer, node) => [`\\forall ${writer.print(node.children[0])}`, LEVEL.given],
-  "∃": (writer, node) => [`\\exists ${writer.print(node.children[0])}`, LEVEL.given],
 };
-for (const accent of words("hat tilde check breve"))
-  WRITERS[accent] = (writer, node) => [`\\wide${accent}{${writer.print(node.children[0])}}`, LEVEL.atom];
 
 // One batch as for `parseOperators`, with a seed for each tree, `count`, and the shares to paraphrase and to rename; the
 // answer is for each tree a list of [LaTeX, whether variables are renamed, whether it is a paraphrase], empty if the tree
