@@ -1,7 +1,7 @@
 // Forms of the statements in a formula, as hashes: with names, without, and both of what is left when a relation is solved.
 
 import {
-  COMPOUND, OperatorNode, RELATION_LABEL, UNORDERED, VARIABLE, branch, hashTree, mix, mixPair,
+  COMPOUND, OperatorNode, RELATION_LABEL, branch, hashTree, mix, mixPair,
 } from "./symbols.mjs";
 import { weaken } from "./weak_forms.mjs";
 
@@ -25,14 +25,14 @@ function flattenTree(node, parent, place) {
   flat.place[at] = place;
   flat.variable[at] = -1;
   flat.label[at] = kind.hash;
-  if (kind.traits & VARIABLE) {
+  if (node.label === "v") {
     if (kind.round !== flat.round) {
       kind.round = flat.round;
       kind.variable = flat.variables++;
     }
     flat.variable[at] = kind.variable;
   }
-  const ordered = length > 1 && !(kind.traits & UNORDERED);
+  const ordered = length > 1 && !kind.isUnordered;
   for (let k = 0; k < length; k++) flattenTree(children[k], at, ordered ? k + 1 : 0);
 }
 

@@ -1,6 +1,6 @@
 // What Python needs to know of labels, to make outlines of operator trees.
 
-import { LABEL_TRAITS, UNORDERED, words } from "./symbols.mjs";
+import { UNORDERED, words } from "./symbols.mjs";
 
 // An outline shows all of these as an equation.
 const OUTLINE_RELATIONS = words("≈ ∝ ~ ≡ ≤ < ≥ > ≠ → :=");
@@ -8,7 +8,7 @@ const OUTLINE_RELATIONS = words("≈ ∝ ~ ≡ ≤ < ≥ > ≠ → :=");
 // The labels of each kind, as lists.
 export function listLabelKinds() {
   const kinds = {
-    unordered: [...LABEL_TRAITS.keys()].filter((label) => LABEL_TRAITS.get(label) & UNORDERED),
+    unordered: UNORDERED,
     relations: OUTLINE_RELATIONS,
     applied: words("app idx"), // the first operand with arguments or indices
     details: words("from to any"), // left out, with everything below

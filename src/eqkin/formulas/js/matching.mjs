@@ -9,7 +9,7 @@
 // The search tries choices in a fixed order and gives up after a number of steps: it is deterministic and never slow.
 
 import { iterTrees } from "./columns.mjs";
-import { LABEL_TRAITS, MAX_KNOWN, NO_CHILDREN, UNORDERED, words } from "./symbols.mjs";
+import { MAX_KNOWN, NO_CHILDREN, UNORDERED, words } from "./symbols.mjs";
 
 const MAX_STEPS = 3000; // of one search
 const MAX_ALIGNED_NODES = 400; // of a tree; larger ones are only aligned where they are equal
@@ -25,7 +25,7 @@ const NAME_WITH_INDEX = /^v:(.+)_([\p{L}\p{Nl}\p{No}]+|\p{Nd}+)$/u, NAME_WITH_AC
 const FAILED = { failed: true }; // instead of a goal
 const isVariable = (label) => label.startsWith("v:");
 const isWildcard = (label) => label.startsWith("v:?");
-export const commutes = (label) => ((LABEL_TRAITS.get(label) ?? 0) & UNORDERED) !== 0;
+export const commutes = (label) => UNORDERED.has(label);
 
 // Numbers of parts of trees: equal parts have the same. A label has a number, and so has a number with one that follows it:
 // `+(a, b)` is the number of `+`, followed by that of `a`, followed by that of `b`.
@@ -46,8 +46,8 @@ class PartNumbers {
 
   // The number of an operator with operands of these numbers, in any order if they commute.
   numberOperands({ number, isUnordered }, operands) {
-    if (isUnordered && operands.length > 1) sortNumbers(operands);
-    for (let k = 0; k < operands.length; k++) number = this.follow(number, operands[k]);
+    if (isUnordered && operands.length > 1) operands.sort((a, b) => a - b);
+    for (const operand of operands) number = this.follow(number, operand);
     return number;
   }
 
@@ -71,16 +71,6 @@ let parts = new PartNumbers();
 
 export function forgetParts() { // between batches, if there are too many
   if (parts.size > MAX_KNOWN) parts = new PartNumbers();
-}
-
-function sortNumbers(list) {
-  if (list.length > 20) list.sort((a, b) => a - b);
-  else for (let end = 1; end < list.length; end++) {
-    const number = list[end];
-    let at = end;
-    for (; at && list[at - 1] > number; at--) list[at] = list[at - 1];
-    list[at] = number;
-  }
 }
 
 // Operator and operands of a variable with an index or an accent; null for any other label.
@@ -123,21 +113,20 @@ class OperatorTree {
       this.parents[node] = parent;
       path[depth] = node;
       if (parent < 0) continue;
-      const siblings = this.children[parent];
-      if (siblings === NO_CHILDREN) this.children[parent] = [node];
-      else siblings[siblings.length] = node;
+      if (this.isLeaf(parent)) this.children[parent] = [];
+      this.children[parent].push(node);
     }
     for (let node = count - 1; node >= 0; node--) if (!this.isLeaf(node)) this.describe(node);
   }
 
   // Compute size and number of a part, after those of its operands.
   describe(node) {
-    const children = this.children[node], named = [];
-    for (let k = 0; k < children.length; k++) {
-      this.sizes[node] += this.sizes[children[k]];
-      this.isOpen[node] ||= this.isOpen[children[k]];
-      named[k] = this.named[children[k]];
+    const children = this.children[node];
+    for (const child of children) {
+      this.sizes[node] += this.sizes[child];
+      this.isOpen[node] ||= this.isOpen[child];
     }
+    const named = children.map((child) => this.named[child]);
     this.named[node] = parts.numberOperands(parts.describe(this.labels[node]), named);
     this.operators++;
   }
@@ -209,11 +198,10 @@ export function readOperatorTrees(operators) {
 export function listNodes(root) {
   const labels = [], depths = [], origins = [];
   const add = (node, depth) => {
-    const number = labels.length;
-    labels[number] = node.kind.name;
-    depths[number] = depth;
-    origins[number] = node.at;
-    for (let k = 0; k < node.children.length; k++) add(node.children[k], depth + 1);
+    labels.push(node.kind.name);
+    depths.push(depth);
+    origins.push(node.at);
+    for (const child of node.children) add(child, depth + 1);
   };
   add(root, 0);
   return new OperatorTree(labels, depths, origins);

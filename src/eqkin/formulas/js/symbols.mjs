@@ -126,44 +126,31 @@ const SIGN_ROLES = makeBits([
 ]);
 export const roleOf = (sign) => SIGN_ROLES.get(sign) ?? 0;
 
-// What the label of a node says about it: bits. The first three hold for a tree if they hold for one of its nodes.
-export const VARIABLE = 1;
-export const MATRIX = 2;
-export const OMISSIBLE = 4;
-export const UNORDERED = 8;
-export const RELATION_LABEL = 16;
-export const COMPOUND = 32;
-export const SOLVABLE = 64;
-export const EQUALITY = 128;
-export const EQUATION = 256;
-export const BIG_SUM = 512;
-export const BIG_LABEL = 1 << 10;
-export const ARGUMENT = 1 << 11;
-export const DIFFERENCE = 1 << 12;
-export const FACTOR = 1 << 13;
-export const DECORATED = 1 << 14;
-export const SCRIPTED_NAME = 1 << 15;
-export const PAIR = 1 << 16;
-export const BOUND = 1 << 17;
-export const COUNT = 1 << 18;
-export const INHERITED = VARIABLE | MATRIX | OMISSIBLE;
-export const LABEL_TRAITS = makeBits([
-  [VARIABLE, "v"],
-  [MATRIX, "transpose matrix"],
-  [OMISSIBLE, "app D"], [OMISSIBLE | BIG_LABEL, BIG_OPERATORS], // see Simplifier
-  [UNORDERED, "+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner"],
-  [RELATION_LABEL, RELATIONS],
-  [COMPOUND, "chain list rows with cases ⇒ ⇔"], // of statements
-  [SOLVABLE, "= ≈ ≠ ∝ < ≤ ≪"], [EQUALITY, "= ≈ ∝"], [EQUATION, "= ≈"],
-  [BIG_SUM, "∑ ∫"],
-  [ARGUMENT, "tuple given v idx"], // in brackets after any letter
-  [DIFFERENCE, "v idx pow"], // Δx, Δx_i, Δx^2
-  [FACTOR, "v c idx pow prime bar transpose"], // in a denominator after a slash
-  [DECORATED, "pow idx star prime D bar hat tilde transpose adjoint"],
-  [SCRIPTED_NAME, "fn pow idx"],
-  [PAIR, "commutator tuple"], [BOUND, "n + neg c"], // of intervals; commutators are of operators
-  [COUNT, "v n +"],
-]);
+// Kinds of labels.
+export const UNORDERED = words("+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner");
+export const MATRIX = words("transpose matrix");
+export const BIG_LABEL = words(BIG_OPERATORS);
+// What may be left out of a relation, see `Simplifier`.
+const OMISSIBLE = words("app D " + BIG_OPERATORS);
+export const RELATION_LABEL = words(RELATIONS);
+// Of statements.
+export const COMPOUND = words("chain list rows with cases ⇒ ⇔");
+export const SOLVABLE = words("= ≈ ≠ ∝ < ≤ ≪");
+export const EQUALITY = words("= ≈ ∝");
+export const EQUATION = words("= ≈");
+export const BIG_SUM = words("∑ ∫");
+// In brackets after any letter.
+export const ARGUMENT = words("tuple given v idx");
+// Δx, Δx_i, Δx^2
+export const DIFFERENCE = words("v idx pow");
+// In a denominator after a slash.
+export const FACTOR = words("v c idx pow prime bar transpose");
+export const DECORATED = words("pow idx star prime D bar hat tilde transpose adjoint");
+export const SCRIPTED_NAME = words("fn pow idx");
+export const PAIR = words("commutator tuple");
+// Of intervals; commutators are of operators.
+export const BOUND = words("n + neg c");
+export const COUNT = words("v n +");
 
 // What all nodes with the same label and text have in common, found once.
 class Kind {
@@ -172,7 +159,9 @@ class Kind {
     this.text = text;
     this.name = text ? label + ":" + text : label;
     this.hash = mixPair(hashText(label), text ? hashText(text) : 1) || 1;
-    this.traits = LABEL_TRAITS.get(label) ?? 0;
+    this.isUnordered = UNORDERED.has(label);
+    this.isMatrix = MATRIX.has(label);
+    this.isOmissible = OMISSIBLE.has(label);
     this.value = undefined; // of a number, see `readNumber`
     this.subscripted = null; // of a variable: the kinds of those with a subscript
     this.applied = null; // of a name: the kind of its applications
@@ -220,12 +209,13 @@ export class OperatorNode {
     this.variables = null; // of a differential operator that waits for its operand
     this.name = null; // of a variable with a subscript: base, subscript, and its letters if it may be a derivative
     this.size = 0; // nodes in it; 0: this and the following are not known yet
-    this.traits = 0; // of all of its nodes
+    this.hasMatrix = false; // whether one of its nodes is one
+    this.hasOmissible = false;
     this.hash = 0; // of its tree
     this.sum = null; // its monomials, once they are known
   }
-  is(traits) {
-    return (this.kind.traits & traits) !== 0;
+  is(labels) {
+    return labels.has(this.label);
   }
   copy(at, variables) {
     const node = new OperatorNode(this.kind, this.children, at);
@@ -257,20 +247,22 @@ export const listOf = (node, label) => (node.label === label ? node.children : [
 export function hashTree(node) {
   if (node.size) return node.hash;
   const { children, kind } = node, { length } = children;
-  let hash = kind.hash, size = 1, traits = kind.traits & INHERITED;
+  let { hash, isMatrix: hasMatrix, isOmissible: hasOmissible } = kind, size = 1;
   if (length) {
-    const ordered = length === 1 || !(kind.traits & UNORDERED);
+    const isOrdered = length === 1 || !kind.isUnordered;
     let sum = 0;
     for (let k = 0; k < length; k++) {
       const child = children[k];
-      sum = (sum + mixPair(ordered ? k + 1 : 0, hashTree(child))) | 0;
+      sum = (sum + mixPair(isOrdered ? k + 1 : 0, hashTree(child))) | 0;
       size += child.size;
-      traits |= child.traits;
+      hasMatrix ||= child.hasMatrix;
+      hasOmissible ||= child.hasOmissible;
     }
     hash = mixPair(hash, sum) || 1;
   }
   node.size = size;
-  node.traits = traits;
+  node.hasMatrix = hasMatrix;
+  node.hasOmissible = hasOmissible;
   node.hash = hash;
   return hash;
 }

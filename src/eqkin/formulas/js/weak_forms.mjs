@@ -7,7 +7,7 @@
 
 import { isExponential, mapChildren, number } from "./canonical.mjs";
 import {
-  BIG_LABEL, BIG_SUM, EQUALITY, MATRIX, NO_CHILDREN, OMISSIBLE, OperatorNode, SOLVABLE, branch, combine,
+  BIG_LABEL, BIG_SUM, EQUALITY, NO_CHILDREN, OperatorNode, SOLVABLE, branch, combine,
   findKind, hashTree, leaf, mixPair,
 } from "./symbols.mjs";
 
@@ -190,7 +190,7 @@ function mentions(node, names) {
 
 function raise(base, power) {
   hashTree(base);
-  if (base.traits & MATRIX) return makeAtom(base, power); // what does not commute cannot be cancelled
+  if (base.hasMatrix) return makeAtom(base, power); // what does not commute cannot be cancelled
   const sum = expand(base);
   if (sum.length !== 1) {
     if (!Number.isInteger(power) || power < 1 || sum.length ** power > MAX_TERMS)
@@ -361,11 +361,11 @@ class Simplifier {
       this.arguments.set(name, before === undefined || before === hash ? hash : 0);
     } else if (node.label === "D")
       for (const by of node.children.slice(1)) if (by.label !== "any") this.byVariable.add(hashTree(by));
-    for (const child of node.children) if (child.traits & OMISSIBLE) this.visit(child);
+    for (const child of node.children) if (child.hasOmissible) this.visit(child);
   }
 
   simplify(node) {
-    if (!(node.traits & OMISSIBLE)) return node;
+    if (!node.hasOmissible) return node;
     if (node.label === "app" && this.arguments.get(node.children[0].text)) return node.children[0];
     if (node.label === "D" && this.byVariable.size < 2)
       return branch("D",
@@ -391,10 +391,10 @@ export function weaken(node) {
   hashTree(node);
   if (node.size > MAX_WEAK_NODES) return node;
   const isEquality = node.is(EQUALITY);
-  const sides = node.traits & OMISSIBLE ? new Simplifier(node).simplify(node).children : node.children;
+  const sides = node.hasOmissible ? new Simplifier(node).simplify(node).children : node.children;
   let terms = addUp(expand(sides[0]).concat(expand(sides[1]).map(negate)));
   for (let rounds = 0; rounds < 4 && terms.length; rounds++) {
-    if (node.traits & MATRIX) break;
+    if (node.hasMatrix) break;
     if (terms.length > 1) terms = clearDenominators(terms);
     const next = expandFactors(terms) ?? (isEquality && terms.length === 2 ? simplifyPair(terms) : null);
     if (next === null) break;
