@@ -16,7 +16,6 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from bisect import bisect_right
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from html.entities import html5
@@ -42,47 +41,29 @@ _MIN_ROW_COMMAND = 3
 
 @dataclass(frozen=True)
 class RewrittenText:
-    """A text with some parts replaced, as pieces in order."""
+    """A text with some parts replaced, and where each character and the end were in the original text."""
 
     text: str
-    starts: tuple[int, ...] = (0,)  # of each piece in the new text
-    origins: tuple[int, ...] = (0,)  # of each piece in the original text
-    kept: tuple[bool, ...] = (True,)  # whether the piece is unchanged
+    origins: tuple[int, ...] = ()  # empty for a text in which nothing was replaced
 
     def find_origin(self, at: int) -> int:
-        """Return the original place of a character; for a replaced piece, the start of what it replaces."""
-        piece = max(bisect_right(self.starts, at) - 1, 0)
-        return self.origins[piece] + (at - self.starts[piece] if self.kept[piece] else 0)
+        """Return the original place of a character; within a replaced part, the start of what it replaces."""
+        return self.origins[min(at, len(self.text))] if self.origins else at
 
 
 def rewrite_matches(pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str], text: str) -> RewrittenText:
-    """Replace the matches of a pattern; a match replaced by itself stays part of the piece around it."""
-    pieces = [""]
-    starts = [0]
-    origins = [0]
-    kept = [True]
-    at = length = 0
-
-    def add(piece: str, origin: int, same: bool) -> None:
-        nonlocal length
-        if piece or not same:
-            pieces.append(piece)
-            starts.append(length)
-            origins.append(origin)
-            kept.append(same)
-            length += len(piece)
-
+    """Replace the matches of a pattern; a match replaced by itself counts as unchanged."""
+    pieces: list[str] = []
+    origins: list[int] = []
+    at = 0
     for match in pattern.finditer(text):
         new = replacement(match)
-        if new != match[0]:
-            add(text[at : match.start()], at, True)
-            add(new, match.start(), False)
-            at = match.end()
-    add(text[at:], at, True)
-    if at == len(text):
-        # The end of the new text is the end of the original.
-        add("", at, False)
-    return RewrittenText("".join(pieces), starts=tuple(starts), origins=tuple(origins), kept=tuple(kept))
+        if new == match[0]:
+            continue
+        pieces += [text[at : match.start()], new]
+        origins += [*range(at, match.start()), *[match.start()] * len(new)]
+        at = match.end()
+    return RewrittenText("".join([*pieces, text[at:]]), (*origins, *range(at, len(text) + 1)))
 
 
 def decode_entities(text: str) -> RewrittenText:
