@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from eqkin.errors import BadInput, EqkinError, LimitReached
+from eqkin.errors import BadInput, LimitReached
 from eqkin.latex.titles import parse_arxiv_id, parse_file_name
 from eqkin.limits import LIMITS
 from eqkin.sources.files import (
@@ -217,25 +217,13 @@ def _open_outer_tar(file: BinaryIO, path: Path, limit: int) -> ByteStream | None
 
 
 def iter_bulk_items(
-    path: Path, look_up: MetadataLookup | None = None, on_skip: SkipCallback | None = None, *, in_folder: bool = False
+    path: Path, look_up: MetadataLookup | None = None, on_skip: SkipCallback | None = None
 ) -> Iterator[SourceItem]:
     """Yield the e-prints of a bulk tar, in order, each with its compressed bytes; PDF members go to `on_skip`.
 
     After all members before the damage, raises `BadInput` where the tar is damaged and `LimitReached` where a gzipped
-    one unpacks to far more than a tar of compressed members can. With `in_folder` that is an item which fails instead,
-    as everywhere in a folder.
+    one unpacks to far more than a tar of compressed members can.
     """
-    try:
-        yield from _iter_bulk_members(path, look_up, on_skip)
-    except EqkinError as error:
-        if not in_folder:
-            raise
-        yield make_failed_item(make_file_key(path), display_path(path), error)
-
-
-def _iter_bulk_members(
-    path: Path, look_up: MetadataLookup | None, on_skip: SkipCallback | None
-) -> Iterator[SourceItem]:
     name = display_path(path)
     with open_regular(path) as file:
         limit = max(LIMITS.archive_bytes, _MAX_BULK_RATIO * os.fstat(file.fileno()).st_size)

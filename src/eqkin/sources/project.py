@@ -8,7 +8,7 @@ from __future__ import annotations
 import posixpath
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -120,7 +120,7 @@ def choose_main_file(files: Files, name: str) -> str:
         raise BadInput(f"{name}: holds no TeX file")
     if len(texts) == 1:
         return texts[0]
-    included = _find_included_files(files, texts)
+    included = set().union(*(find_included_files(path, decode_text(files[path]), files) for path in texts))
     preferred = _read_toplevel_names(files)
     # Of equals, the first in the alphabet.
     return max(sorted(texts), key=lambda path: _rank_main_file(path, files[path], path in preferred, path in included))
@@ -166,14 +166,18 @@ def _parse_readme_json(text: str) -> set[str]:
     return {name for e in entries if e.get("usage") == "toplevel" and isinstance(name := e.get("filename"), str)}
 
 
-def _find_included_files(files: Files, paths: Iterable[str]) -> set[str]:
-    included: set[str] = set()
-    for path in paths:
-        for include in list_includes(decode_text(files[path])):
-            folders = (posixpath.dirname(path), "")
-            found = [p for p in list_candidate_paths(include.file, folders) if p in files and p != path]
-            included.update(found[:1])
-    return included
+def find_included_files(path: str, text: str, names: Container[str]) -> set[str]:
+    """Return those of `names` that the file `path`, with this text, includes itself."""
+    # The folder of the file, and those above up to the root.
+    folders = [posixpath.dirname(path)]
+    while folders[-1]:
+        folders.append(posixpath.dirname(folders[-1]))
+    found: set[str] = set()
+    for include in list_includes(text):
+        searched = tuple(posixpath.join(folder, include.folder or "") for folder in folders)
+        candidates = list_candidate_paths(include.file, searched)
+        found.update([name for name in candidates if name in names and name != path][:1])
+    return found
 
 
 @dataclass(frozen=True)

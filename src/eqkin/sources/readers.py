@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import posixpath
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -35,7 +34,7 @@ from eqkin.sources.markdown import read_markdown
 from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.notebook import read_notebook
 from eqkin.sources.paper import Paper, SourceItem, decode_text, hash_parts, make_failed_item, refuse_binary
-from eqkin.sources.project import list_candidate_paths, list_includes, read_project
+from eqkin.sources.project import find_included_files, read_project
 from eqkin.sources.records import iter_record_items
 from eqkin.sources.references import ZOTERO_DATABASE, iter_reference_items, make_pdf_item
 from eqkin.sources.rest import iter_package_items, read_module, read_rest
@@ -185,7 +184,7 @@ class _FileOpener:
             if (kind := detect_kind(head)) != "text":
                 why = _UNREADABLE_KINDS.get(kind, f"a {kind} file")
             raise BadInput(f"{display_path(path)}: {why}; what can be read: {_READABLE}")
-        return self._open_as(format_name, path, path.parent, in_folder=False)
+        return self._open_as(format_name, path, path.parent)
 
     def open_folder(self, root: Path) -> Iterator[SourceItem]:
         """Open every document under `root`; one that cannot be read is an item that fails."""
@@ -209,13 +208,13 @@ class _FileOpener:
                         format_name = "archive"
                 if format_name is None:
                     continue
-                yield from self._open_as(format_name, path, root, in_folder=True)
+                yield from self._open_as(format_name, path, root)
             except EqkinError as error:
                 yield make_failed_item(make_file_key(path), display_path(path), error)
         for path in _select_main_files(root, tex):
-            yield from self._open_as("tex", path, root, in_folder=True)
+            yield from self._open_as("tex", path, root)
 
-    def _open_as(self, format_name: str, path: Path, root: Path, *, in_folder: bool) -> Iterator[SourceItem]:
+    def _open_as(self, format_name: str, path: Path, root: Path) -> Iterator[SourceItem]:
         """Open a file as a document, or as "tex", "records", "archive" (a bulk tar or an e-print) or "eprint"."""
         if format_name == "records":
             return iter_record_items(path)
@@ -224,7 +223,7 @@ class _FileOpener:
         if format_name == "pdf":
             return iter([make_pdf_item(path, self.client)])
         if format_name == "archive" and is_bulk_tar(path):
-            return iter_bulk_items(path, self.look_up, self.on_skip, in_folder=in_folder)
+            return iter_bulk_items(path, self.look_up, self.on_skip)
         if format_name in ("archive", "eprint"):
             return iter([make_eprint_item(path, self.look_up)])
         key = make_file_key(path)
@@ -394,20 +393,10 @@ def _select_main_files(root: Path, paths: list[Path]) -> Iterator[Path]:
 def _find_included_names(name: str, path: Path, names: Mapping[str, Path]) -> set[str]:
     """Return those of `names` that the file `name` includes itself."""
     try:
-        text = decode_text(read_capped(path, LIMITS.file_bytes))
+        return find_included_files(name, decode_text(read_capped(path, LIMITS.file_bytes)), names)
     except EqkinError:
         # The item of the file itself will fail with the reason.
         return set()
-    # The folder of the file, and those above up to the root.
-    folders = [posixpath.dirname(name)]
-    while folders[-1]:
-        folders.append(posixpath.dirname(folders[-1]))
-    found: set[str] = set()
-    for include in list_includes(text):
-        searched = tuple(posixpath.join(f, include.folder) for f in folders) if include.folder else tuple(folders)
-        candidates = list_candidate_paths(include.file, searched)
-        found.update([p for p in candidates if p in names and p != name][:1])
-    return found
 
 
 def _report_skipped(on_skip: SkipCallback | None, path: Path, why: str) -> None:
