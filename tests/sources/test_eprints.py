@@ -135,6 +135,36 @@ def test_huge_or_endless_extended_headers_of_a_tar_are_refused():
             read(raw)
 
 
+def sparse_of_gnu(name, content):
+    """Return a member in GNU's format for files with holes, with two more blocks of its header."""
+    info = tarfile.TarInfo(name)
+    info.type = tarfile.GNUTYPE_SPARSE
+    info.size = len(content)
+    header = bytearray(info.tobuf(tarfile.GNU_FORMAT))
+    header[482] = 1
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + bytes(504) + b"\1" + bytes(7) + bytes(512) + content.ljust(512, b"\0")
+
+
+def sparse_of_pax(name, content):
+    """Return a member in the newer format: a map of what is there comes before the content."""
+    info = tarfile.TarInfo(name)
+    info.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": "100000"}
+    info.size = 512 + len(content)
+    where = b"1\n90000\n%d\n" % len(content)
+    return info.tobuf(tarfile.PAX_FORMAT) + where.ljust(512, b"\0") + content.ljust(512, b"\0")
+
+
+@pytest.mark.parametrize("make", [sparse_of_gnu, sparse_of_pax])
+def test_sparse_members_are_noted_and_the_others_are_read(make):
+    main = TEX.replace(b"a=b", rb"a=b \input{holes} \input{after}")
+    before, after = tar_of({"main.tex": main})[:1024], tar_of({"after.tex": b"c=d"})
+    paper = read(before + make("holes.tex", b"evil") + after)
+    assert "a=b" in paper.text and "c=d" in paper.text and "evil" not in paper.text
+    assert any("'holes.tex' is a sparse file" in note for note in paper.notes)
+
+
 @pytest.mark.parametrize("style", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_long_names_are_read_in_both_dialects(style):
     name = "folder/" * 40 + "name.tex"

@@ -370,7 +370,7 @@ def _build_entry(info: tarfile.TarInfo, long_name: str, pax: dict[str, str]) -> 
     if (declared := pax.get("size", "")).isascii() and declared.isdigit() and len(declared) < 20:
         size = int(declared)
     refused = "" if info.isreg() or info.isdir() else _REFUSED_TYPES.get(info.type, "special file")
-    if info.issparse() or any(key.startswith("GNU.sparse.") for key in pax):
+    if info.type == tarfile.GNUTYPE_SPARSE or any(key.startswith("GNU.sparse.") for key in pax):
         refused = "sparse file"
     if info.type in tarfile.SUPPORTED_TYPES and not info.isreg():
         # Links, folders and devices have no data after their header.
