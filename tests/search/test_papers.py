@@ -58,6 +58,15 @@ def test_similar_papers_reads_a_draft_without_adding_it(small, tmp_path):
     assert "Draft" not in {paper.title for paper in _papers(small)}
 
 
+def test_score_of_a_paper_with_the_same_equations_is_one(small, tmp_path):
+    special = SPECIAL.replace(r"\psi", r"\phi").replace("z", "w")
+    draft = tmp_path / "draft.tex"
+    draft.write_text(rf"\section{{Draft}} {special}")
+    first, *others = small.find_similar_papers(draft, k=3)
+    assert first.paper.title == "Special" and first.score == pytest.approx(1, abs=0.05)
+    assert all(hit.score < 0.5 for hit in others)
+
+
 def _papers(engine):
     with Library.open(engine.backend.folder) as library:
         return [engine.get_paper(paper["key"]).paper for paper in library.list_papers()]

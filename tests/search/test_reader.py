@@ -52,6 +52,13 @@ def test_reader_repairs_nothing_that_is_right(typed):
     assert _READER.read(typed).repairs == ()
 
 
+@pytest.mark.parametrize("typed", ["a + b + ...", "1/2 + 1/4 + ...", "$a, b, ...$"])
+def test_dots_at_the_end_belong_to_the_formula(typed):
+    without = typed.replace("...", "")
+    assert canonical_form(_READER.read(typed).formula) != canonical_form(_READER.read(without).formula)
+    assert canonical_form(_READER.read("a + b.").formula) == canonical_form(_READER.read("a + b").formula)
+
+
 @pytest.mark.parametrize(
     ("typed", "message", "place"),
     [

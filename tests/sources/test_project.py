@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.errors import LimitReached
+from eqkin.latex.outline import parse
 from eqkin.limits import LIMITS
 from eqkin.sources.project import choose_main_file, read_project
 from tests.limits import changed_limits
@@ -96,6 +97,12 @@ def test_includes_never_lead_out_of_the_source(name):
     paper = read({"main.tex": document(rf"a \input{{{name}}} b")})
     assert "root:" not in paper.text
     assert len(paper.notes) == 1
+
+
+def test_comment_at_the_end_of_an_included_file_ends_with_the_file():
+    paper = read({"main.tex": document(r"\input{part} \[c=d\]"), "part.tex": r"\[a=b\] % that is all"})
+    outline = parse(paper.text, paper.styles, paper.bibliography)
+    assert [squeezed(equation.body) for equation in outline.equations] == ["a=b", "c=d"]
 
 
 def test_missing_includes_and_cycles_are_noted():
