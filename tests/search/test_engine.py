@@ -115,6 +115,19 @@ def test_text_decides_between_identical_formulas(tmp_path, encoder):
                 assert (first.score, second.score) == pytest.approx((0.75 + 0.25 * first.text_score, 0.75), abs=1e-5)
 
 
+def test_same_statement_comes_before_a_similar_one_whose_text_matches_better(tmp_path, encoder):
+    same, similar = r"\Box \Phi_{\mu} = \kappa \Phi_{\mu}", r"\Box \Phi_{\mu} = \kappa_{1} \Phi_{\mu}"
+    for word, latex in (("strings", same), ("membranes", similar)):
+        (tmp_path / f"{word}.md").write_text(f"# Note on {word}\n\nWaves of {word} are\n\n$$ {latex} $$\n")
+    with Library.open(tmp_path / "library", create=True) as library:
+        library.add(*(tmp_path / f"{word}.md" for word in ("strings", "membranes")))
+        update_index(library, encoder)
+        with SearchEngine(library, encoder) as engine:
+            first, second = engine.search(same, text="membranes").hits
+    assert first.equation.latex.strip() == same and first.relation == "same"
+    assert second.score > first.score
+
+
 def test_search_refuses_too_long_text(engine):
     with pytest.raises(LimitReached):
         engine.search(text="word " * 1_000)
