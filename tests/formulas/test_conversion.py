@@ -157,6 +157,7 @@ def test_picture_behind_a_macro_is_a_diagram_failure(engine):
         (r"\left( x", r"( x"),
         (r"\frac{a}{b", r"\frac{a}{b}"),
         (r"a}+b", "a+b"),
+        (r"x_1_2 + \frac{a}{b", r"x_1{}_2 + \frac{a}{b}"),
     ],
 )
 def test_mistakes_are_repaired_and_reported(engine, broken, repaired):
@@ -165,6 +166,13 @@ def test_mistakes_are_repaired_and_reported(engine, broken, repaired):
     assert result.failure is None, result.failure
     assert result.repaired
     assert to_mathml(to_node(conversion.forest, 0)) == shown(engine, repaired)
+
+
+def test_formula_that_cannot_be_repaired_fails_as_it_was_written(engine):
+    written = r"x_1_2 + \begin{nonsense} y"
+    result = outcome(engine, written)
+    assert result.failure.position == written.index("_2") and "Double subscript" in result.failure.message
+    assert not result.repaired and result.tree == -1
 
 
 def test_alignment_of_one_row_is_an_equation(engine):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, CorruptData, EqkinError
+from eqkin.index.manifest import IndexSettings
 from eqkin.index.text import TextIndex
 from eqkin.index.update import update_index
 from eqkin.library.queries import list_contents
@@ -138,6 +139,18 @@ def test_only_changed_papers_are_indexed(papers: Library, encoder: Encoder, tmp_
     assert update_index(papers, encoder).forgotten == 1
     assert _found(papers, "numbat") == []
     assert set(_found(papers, "ising")) == {"On magnets/Lattices", "On fluids/Viscosity"}
+
+
+def test_interrupted_update_keeps_the_papers_that_were_written(library: Library, encoder: Encoder) -> None:
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if (stage, done) == ("words", 2):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        update_index(library, encoder, interrupt, settings=IndexSettings(max_seconds=0.0))
+    assert set(_found(library, "note")) == {"Note 1/", "Note 1/Note 1"}
+    assert update_index(library, encoder).papers == 2
+    assert {"Note 2/Note 2", "Note 3/Note 3"} < set(_found(library, "note"))
 
 
 def test_removed_papers_do_not_crowd_out_other_hits(papers: Library, encoder: Encoder, tmp_path: Path) -> None:

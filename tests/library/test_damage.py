@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from eqkin.api import Library, pack, unpack, verify
 from eqkin.errors import BadInput, CorruptData, EqkinError, StorageFailed
@@ -104,6 +105,7 @@ def test_no_answer_comes_from_a_damaged_database_in_silence(full: Path, seed: in
         "UPDATE papers SET macros = x'28b52ffd'",
         "UPDATE sections SET title = 'other'",
         "UPDATE sections SET prose = x'28b52ffd'",
+        f"UPDATE sections SET prose = x'{zstandard.ZstdCompressor(write_checksum=False).compress(b'other').hex()}'",
         "UPDATE equations SET latex = 'x' WHERE number = 0",
         "UPDATE equations SET inline = 1",
         "UPDATE trees SET keys = keys || x'00000000'",
@@ -124,6 +126,13 @@ def test_changed_and_lost_rows_are_found(full: Path, change: str) -> None:
     if "TRIGGER" not in change:
         with pytest.raises(CorruptData):
             _read_everything(full)
+
+
+def test_verify_finds_intact_trees_of_another_paper(full: Path) -> None:
+    with closing(sqlite3.connect(full / "library.db")) as connection, connection:
+        connection.execute("UPDATE trees SET presentation = (SELECT presentation FROM trees ORDER BY first LIMIT 1)")
+    problems = "\n".join(verify(full).problems)
+    assert "a2.tex" in problems and "a3.tex" in problems and "a1.tex" not in problems
 
 
 def test_writer_refuses_to_replace_a_damaged_paper(full: Path, papers: Path) -> None:
