@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 import re
 import socket
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from difflib import SequenceMatcher
-from email.utils import parsedate_to_datetime
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -40,7 +35,6 @@ _DEFAULT_EPRINT_URL = "https://export.arxiv.org/e-print"
 _MAX_FEED_BYTES = 5_000_000
 _ATOM = "{http://www.w3.org/2005/Atom}"
 _ARXIV = "{http://arxiv.org/schemas/atom}"
-_CHUNK_BYTES = 1 << 16
 # A server that asks for a longer wait is given up.
 _MAX_WAIT_SECONDS = 120.0
 # Time that one connection or one read may take.
@@ -51,16 +45,6 @@ _BATCH_IDS = 100
 _MIN_TITLE_WORDS = 3
 # Titles that are as alike as this belong to the same paper.
 _MIN_TITLE_LIKENESS = 0.9
-# Without those that open `file:` and `ftp:`, to which an answer could redirect.
-_HANDLERS: tuple[type[urllib.request.BaseHandler], ...] = (
-    urllib.request.ProxyHandler,
-    urllib.request.HTTPHandler,
-    urllib.request.HTTPSHandler,
-    urllib.request.HTTPRedirectHandler,
-    urllib.request.HTTPDefaultErrorHandler,
-    urllib.request.HTTPErrorProcessor,
-    urllib.request.UnknownHandler,
-)
 _RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 
 
@@ -181,8 +165,8 @@ class ArxivClient:
         for attempt in range(self.attempts):
             self._wait_for_turn()
             try:
-                with _open_address(address) as response, write_atomically(target) as path, open(path, "wb") as file:
-                    self._copy_body(response, file, address=address, max_bytes=max_bytes, until=until)
+                with write_atomically(target) as path, open(path, "wb") as file:
+                    self._fetch(address, file, max_bytes=max_bytes, until=until)
                 return
             except _RetryableError as error:
                 reason = str(error)
@@ -193,28 +177,41 @@ class ArxivClient:
                 self.sleep(wait)
         raise BadInput(f"{address}: no answer after {attempt + 1} attempts ({reason}); try again later")
 
-    def _copy_body(
-        self, response: http.client.HTTPResponse, file: BinaryIO, *, address: str, max_bytes: int, until: float
-    ) -> None:
-        declared = response.headers.get("Content-Length", "")
-        expected = int(declared) if declared.isascii() and declared.isdigit() and len(declared) < 20 else 0
-        # The declared length is not trusted: what arrives is counted.
+    def _fetch(self, address: str, file: BinaryIO, *, max_bytes: int, until: float) -> None:
+        """Write the answer to a request.
+
+        Raises `BadInput` where another attempt does not help, else `_RetryableError`.
+        """
+        # The import is slow, and few commands download.
+        import httpx
+
+        headers = {"User-Agent": f"eqkin/{metadata.version('eqkin')}", "Accept-Encoding": "identity"}
         received = 0
-        while True:
-            if max(expected, received) > max_bytes:
-                raise LimitReached(f"{address}: the answer is larger than {max_bytes:,} bytes")
-            try:
-                chunk = response.read1(_CHUNK_BYTES)
-            except (OSError, http.client.HTTPException) as error:
-                raise _RetryableError(str(error) or type(error).__name__) from error
-            if not chunk:
-                break
-            if time.monotonic() > until:
-                raise LimitReached(f"{address}: the download takes longer than {self.deadline:,.0f} seconds")
-            received += len(chunk)
-            file.write(chunk)
-        if received < expected:
-            raise _RetryableError(f"the answer broke off after {received:,} of {expected:,} bytes")
+        try:
+            with httpx.stream(
+                "GET", address, headers=headers, timeout=_TIMEOUT_SECONDS, follow_redirects=True
+            ) as response:
+                _check_status(address, response.status_code, response.headers)
+                # The declared length is not trusted: what arrives is counted.
+                declared = response.headers.get("Content-Length", "")
+                expected = int(declared) if declared.isdigit() else 0
+                for chunk in response.iter_raw():
+                    received += len(chunk)
+                    if max(expected, received) > max_bytes:
+                        raise LimitReached(f"{address}: the answer is larger than {max_bytes:,} bytes")
+                    if time.monotonic() > until:
+                        raise LimitReached(f"{address}: the download takes longer than {self.deadline:,.0f} seconds")
+                    file.write(chunk)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
+            raise BadInput(f"{address}: is not a web address ({error})") from error
+        except httpx.HTTPError as error:
+            # Waiting does not help against an unknown name.
+            reason: BaseException | None = error
+            while reason and not isinstance(reason, socket.gaierror):
+                reason = reason.__context__
+            if reason:
+                raise BadInput(f"{address}: the server's name is not known; is there a network?") from error
+            raise _RetryableError(str(error) or type(error).__name__) from error
 
     def _wait_for_turn(self) -> None:
         """Return when `delay` seconds have passed since the last request of any process that shares the folder."""
@@ -233,31 +230,13 @@ class ArxivClient:
             file.write(repr(time.time()).encode())
 
 
-def _open_address(address: str) -> http.client.HTTPResponse:
-    """Return the answer to a request; raise `BadInput` where another attempt does not help, else `_RetryableError`."""
-    if not address.startswith(("http://", "https://")):
-        raise BadInput(f"{address}: is not a web address")
-    opener = urllib.request.OpenerDirector()
-    for handler in _HANDLERS:
-        opener.add_handler(handler())
-    opener.addheaders = [("User-Agent", f"eqkin/{metadata.version('eqkin')}")]
-    try:
-        response: http.client.HTTPResponse = opener.open(address, timeout=_TIMEOUT_SECONDS)
-        return response
-    except urllib.error.HTTPError as error:
-        with error:
-            if error.code in _RETRY_STATUSES:
-                after = _parse_retry_after(error.headers.get("Retry-After", ""))
-                raise _RetryableError(f"status {error.code}", after) from error
-            what = "there is no such paper" if error.code in (400, 404, 410) else f"status {error.code}"
-            raise BadInput(f"{address}: {what}") from error
-    except ValueError as error:
-        raise BadInput(f"{address}: is not a web address ({error})") from error
-    except (OSError, http.client.HTTPException) as error:
-        # Waiting does not help against an unknown name.
-        if isinstance(getattr(error, "reason", None), socket.gaierror):
-            raise BadInput(f"{address}: the server's name is not known; is there a network?") from error
-        raise _RetryableError(str(error) or type(error).__name__) from error
+def _check_status(address: str, status: int, headers: Mapping[str, str]) -> None:
+    if status in _RETRY_STATUSES:
+        after = headers.get("Retry-After", "")
+        raise _RetryableError(f"status {status}", float(after) if after.isdigit() else None)
+    if status >= 400:
+        what = "there is no such paper" if status in (400, 404, 410) else f"status {status}"
+        raise BadInput(f"{address}: {what}")
 
 
 def make_arxiv_item(spec: str, client: ArxivClient) -> SourceItem:
@@ -321,17 +300,3 @@ def _parse_entry(entry: Element, origin: str) -> ArxivMetadata:
 
 def _normalise_title(title: str) -> str:
     return " ".join(re.sub(r"\$[^$]*\$|[^\w\s]", " ", title.casefold()).split())
-
-
-def _parse_retry_after(value: str) -> float | None:
-    """Return the seconds of a Retry-After header, which is a number or a date; None if it is neither."""
-    value = value.strip()
-    if value.isascii() and value.isdigit() and len(value) < 10:
-        return float(value)
-    try:
-        date = parsedate_to_datetime(value)
-    except (TypeError, ValueError):
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return max((date - datetime.now(UTC)).total_seconds(), 0.0)
