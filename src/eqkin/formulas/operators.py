@@ -195,18 +195,21 @@ def describe_labels(labels: Iterable[str]) -> Codes:
 def _describe_label(label: str) -> tuple[int, ...]:
     tables = load_label_tables()
     outline = simplify_label(label)
-    kinds = (
-        (LabelKinds.VARIABLE, label.startswith("v:")),
-        (LabelKinds.UNORDERED, outline in tables["unordered"]),
-        (LabelKinds.APPLIED, label in tables["applied"]),
-        (LabelKinds.INDEXED, label == "idx"),
-        (LabelKinds.DETAIL, label in tables["details"]),
-        (LabelKinds.WRAPPER, label in tables["wrappers"]),
-        (LabelKinds.PLAIN, label.partition(":")[0] in tables["plain"]),
-    )
     outlined = hash_string(outline)
     anonymous = _ANY_VARIABLE if outline.startswith("v:") else outlined
-    return hash_string(label), outlined, anonymous, sum(bit for bit, applies in kinds if applies)
+    # Every search meets dozens of new labels, most of them variables.
+    if label.startswith("v:"):
+        bits = LabelKinds.VARIABLE
+    else:
+        bits = (
+            LabelKinds.UNORDERED * (outline in tables["unordered"])
+            | LabelKinds.APPLIED * (label in tables["applied"])
+            | LabelKinds.INDEXED * (label == "idx")
+            | LabelKinds.DETAIL * (label in tables["details"])
+            | LabelKinds.WRAPPER * (label in tables["wrappers"])
+        )
+    bits |= LabelKinds.PLAIN * (label.partition(":")[0] in tables["plain"])
+    return hash_string(label), outlined, anonymous, bits
 
 
 def simplify_label(label: str) -> str:
