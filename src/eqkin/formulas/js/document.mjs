@@ -1,6 +1,7 @@
 // One document inside the embedded engine: the macros its formulas use, and a meaning for undefined commands.
 
 import { BASE, TESTS, isDefined, limits, makeMacro, makeTable, prelude, providers, session } from "./macros.mjs";
+import { words } from "./symbols.mjs";
 
 const NAMES = /\\(?:[a-zA-Z@]+|[^a-zA-Z@])/g;
 const MAX_USES = 50; // of an undefined command that are inspected to guess its arguments
@@ -54,11 +55,12 @@ function use(pending) {
 }
 
 // TeX programming cannot be shown by name: formulas that need it fail.
-const PRIMITIVES = new Set(
-  ("if ifnum ifx ifdim ifcat ifodd ifcase ifdefined ifcsname else fi or begingroup endgroup lccode uccode catcode csname endcsname " +
-    "expandafter futurelet afterassignment aftergroup currentgrouptype halign valign advance multiply divide count dimen toks the " +
-    "romannumeral meaning numexpr dimexpr @ifnextchar @ifstar write immediate special").split(" ").map((name) => "\\" + name),
-);
+const PRIMITIVES = words(String.raw`
+  \if \ifnum \ifx \ifdim \ifcat \ifodd \ifcase \ifdefined \ifcsname \else \fi \or \begingroup \endgroup \lccode \uccode
+  \catcode \csname \endcsname \expandafter \futurelet \afterassignment \aftergroup \currentgrouptype \halign \valign
+  \advance \multiply \divide \count \dimen \toks \the \romannumeral \meaning \numexpr \dimexpr \@ifnextchar \@ifstar
+  \write \immediate \special
+`);
 
 function canSettle(name) {
   return !settled.has(name)
@@ -135,7 +137,7 @@ function makeStandIn(command, count) {
 
 // Returns the undefined command that an error names, if it can still be given a meaning.
 export function findUndefined(error) {
-  const match = /(?:Undefined|Unrecognized(?: infix)?) control sequence: (\\(?:[A-Za-z@]+|.))/su.exec(error.message ?? "");
-  const name = match?.[1];
+  const pattern = /(?:Undefined|Unrecognized(?: infix)?) control sequence: (\\(?:[A-Za-z@]+|.))/su;
+  const name = pattern.exec(error.message ?? "")?.[1];
   return name && canSettle(name) ? name : null;
 }

@@ -148,7 +148,9 @@ class Presentation {
 
   // Whether a leaf of the operator tree is written, not implied as the exponent 1/2 of a root is.
   isWritten(node) {
-    return !this.tree.isLeaf(node) || !this.findNode(node).children.length || COMPOSED_SIGN.test(this.tree.labels[node]);
+    return !this.tree.isLeaf(node)
+      || !this.findNode(node).children.length
+      || COMPOSED_SIGN.test(this.tree.labels[node]);
   }
 
   // Which leaves are names, numbers and other operands, not signs.
@@ -248,7 +250,8 @@ function listChanges(ours, theirs, { pairs }) {
   const partner = new Map(pairs), changes = new Set();
   for (const [node, other] of pairs) {
     if (node >= ours.size || other >= theirs.size || !commutes(ours.labels[node])) continue;
-    const order = ours.children[node].map((child) => theirs.children[other].indexOf(partner.get(child))).filter((place) => place >= 0);
+    const places = ours.children[node].map((child) => theirs.children[other].indexOf(partner.get(child)));
+    const order = places.filter((place) => place >= 0);
     if (order.some((place, at) => place < order[at - 1]))
       changes.add(DIVISIBLE_RELATIONS.has(ours.labels[node]) ? "sides swapped" : "commuted");
   }
@@ -330,7 +333,8 @@ class PartPairs {
   // The leaves of operands, with the signs before all but the first.
   listLeaves(nodes) {
     const leaves = new Set(), { hit } = this;
-    for (let [start, end] of nodes.map((node) => [hit.extentStarts[node], hit.extentEnds[node]]).sort((a, b) => a[0] - b[0] || a[1] - b[1])) {
+    const extents = nodes.map((node) => [hit.extentStarts[node], hit.extentEnds[node]]);
+    for (let [start, end] of extents.sort((a, b) => a[0] - b[0] || a[1] - b[1])) {
       while (leaves.size && start && !leaves.has(start - 1)) {
         const before = hit.leaves[start - 1];
         if (before.tag !== "mo" && before.meaning.raw !== "/") break;

@@ -161,7 +161,8 @@ export function makeTable(definitions, level) {
 // Prepares the engine: limits, and the macros of LaTeX and its packages.
 export function prepare({ limits: given, packages, providers: offered }) {
   limits = given;
-  providers = new Map(Object.entries(offered).map(([name, from]) => [name, packages[from].find((d) => d.name === name)]));
+  const find = (name, from) => packages[from].find((definition) => definition.name === name);
+  providers = new Map(Object.entries(offered).map(([name, from]) => [name, find(name, from)]));
   katex.renderToString("\\eqkinprobe", { macros: { "\\eqkinprobe": (context) => (install(context), "") } });
   for (const name of Object.keys(packages)) prelude[name] = makeTable(packages[name], BASE);
 }

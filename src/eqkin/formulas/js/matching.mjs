@@ -380,8 +380,10 @@ class MatchSearch {
         then = new Goal(this.listFactors(pattern, mine[at]), this.listFactors(tree, others[at]), "*", true, then);
       return then;
     }
-    if (partial && DIVISIBLE_RELATIONS.has(label))
-      return this.choose(listCombinations(others, mine.length, MAX_CHAIN_PARTS).map((members) => new Goal(mine, members, "", false, then)));
+    if (partial && DIVISIBLE_RELATIONS.has(label)) {
+      const combinations = listCombinations(others, mine.length, MAX_CHAIN_PARTS);
+      return this.choose(combinations.map((members) => new Goal(mine, members, "", false, then)));
+    }
     if (label === "frac") return this.matchFraction(mine, others, then);
     return mine.length === others.length ? new Goal(mine, others, "", false, then) : FAILED;
   }

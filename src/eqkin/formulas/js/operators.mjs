@@ -116,8 +116,8 @@ export class OperatorParser {
         if (!this.differentiated.size) this.differentiated = new Set();
         this.differentiated.add(base);
       } else if (texts.length > 1 && texts.filter((text) => /^[i-nst0-9+−-]+$/.test(text)).length > 1)
-        for (const element of forms.values())
-          for (const letter of this.lettersIn(element)) if (INDEX_LETTER.test(letter)) (indices ??= new Set()).add(letter);
+        for (const letter of [...forms.values()].flatMap((element) => this.lettersIn(element)))
+          if (INDEX_LETTER.test(letter)) (indices ??= new Set()).add(letter);
     }
     if (indices !== null) this.indices = indices;
   }
@@ -288,7 +288,10 @@ export class OperatorParser {
     const base = parts[0];
     const scripts = parts.slice(1);
     const core = this.coreOf(base);
-    if (this.isIdentifier(core)) return operandItem(this.addScripts(this.parseIdentifier(core), scripts, tag, element), element);
+    if (this.isIdentifier(core)) {
+      const node = this.parseIdentifier(core);
+      return operandItem(this.addScripts(node, scripts, tag, element), element);
+    }
     const isSymbol = (core.type & (LEAF | SYMBOL_TAG)) > LEAF, meaning = core.meaning;
     const sign = core.children.length ? this.signOf(core).replace(/\s+/g, "") : meaning.bareSign;
     if (roleOf(sign) & (BIG | INTEGRAL)) {
@@ -410,8 +413,9 @@ export class OperatorParser {
     if (start === end) return empty(at);
     const inner = end - start < items.length ? items.slice(start, end) : items, roles = rolesOf(inner);
     if (roles & GAP) {
-      const parts = splitAt(inner, GAP).map((part) => this.parseItems(part, at)).filter((node) => node.label !== "empty");
-      return parts.length ? combine("with", parts, at) : empty(at);
+      const parts = splitAt(inner, GAP).map((part) => this.parseItems(part, at));
+      const written = parts.filter((node) => node.label !== "empty");
+      return written.length ? combine("with", written, at) : empty(at);
     }
     if (!(roles & COMMA)) return this.parseImplication(inner, at, roles);
     const members = splitAt(inner, COMMA).filter((part) => part.length);
@@ -746,8 +750,9 @@ export class OperatorParser {
   }
 
   parseIdentifier(element) {
-    const meaning = element.meaning, style = this.styled.has(meaning.name) ? element.attributes.style : "";
-    return style ? leaf(meaning.kind, `${meaning.name}.${style}`, element) : new OperatorNode(meaning.leaf, NO_CHILDREN, element);
+    const { meaning } = element, style = this.styled.has(meaning.name) ? element.attributes.style : "";
+    if (style) return leaf(meaning.kind, `${meaning.name}.${style}`, element);
+    return new OperatorNode(meaning.leaf, NO_CHILDREN, element);
   }
 
   // What follows dy, d^2 y or d, above or below a fraction bar; null if it is something else.
@@ -905,7 +910,8 @@ export class OperatorParser {
         before.push(...items);
       } else lines.push(items);
     }
-    return lines.length ? combine("rows", lines.map((items) => this.parseItems(items, element)), element) : empty(element);
+    if (!lines.length) return empty(element);
+    return combine("rows", lines.map((items) => this.parseItems(items, element)), element);
   }
 }
 

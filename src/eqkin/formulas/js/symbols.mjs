@@ -1,7 +1,13 @@
 // Tables of signs, letters and labels, and what they mean: kinds of nodes, items of rows, texts of leaves.
 
-export const words = (text) => new Set(text.split(" "));
 const splitWords = (text) => text.trim().split(/\s+/);
+
+/**
+ * Read a set of words.
+ * @param {string} text
+ * @returns {Set<string>}
+ */
+export const words = (text) => new Set(splitWords(text));
 
 /**
  * Read a table that alternates between words and what they stand for.
@@ -57,12 +63,17 @@ const STYLES = readPairs(`
 export const WORD_VARIANTS = words("normal sans-serif monospace"); // letters in them, next to each other, are a word
 export const TENSOR_INDICES = /^[α-δκ-νρστ]$/;
 // names that are also typed without a backslash
-export const TYPED_NAMES = words("Var Cov Corr Pr Tr det rank dim ker log ln exp sin cos tan sec csc cot arcsin arccos arctan sinh cosh tanh max min lim sup inf arg sgn gcd lcm mod");
+export const TYPED_NAMES = words(`
+  Var Cov Corr Pr Tr det rank dim ker log ln exp sin cos tan sec csc cot arcsin arccos arctan sinh cosh tanh max min
+  lim sup inf arg sgn gcd lcm mod
+`);
 export const TYPED_BEGINNINGS = new Set([...TYPED_NAMES].map((name) => name[0]));
 export const LONGEST_TYPED_NAME = 6;
 export const GREEDY_FUNCTIONS = words("trace"); // tr A log B is the trace of all of it
 export const INDEX_LETTER = /^[i-nst]$/;
-export const CONDITION = /^(if|for|where|when|with|and|or|otherwise|such that|s\.t\.|subject to|as|on|in|for all|else|then|a\.s\.|i\.e\.)$/i;
+const CONDITION_WORDS =
+  "if|for|where|when|with|and|or|otherwise|such that|s[.]t[.]|subject to|as|on|in|for all|else|then|a[.]s[.]|i[.]e[.]";
+export const CONDITION = new RegExp(`^(${CONDITION_WORDS})$`, "i");
 export const PRIMES = words("′ ' ’ ″ ‴");
 export const TRANSPOSES_AS_POWERS = words("⊤ ⊺ T tr");
 export const STARS = words("∗ * ⋆");
@@ -98,7 +109,9 @@ function makeBits(rows) { // [bit, keys] -> the bits of each key
 }
 
 // What a sign does in a row, loosest first: a row knows at once which levels of the grammar it needs.
-const RELATIONS = "= ≠ < > ≤ ≥ ≈ ≡ ~ ≃ ≅ ∝ ∈ ∉ ∋ ⊂ ⊃ ⊊ ⊄ → ← ↔ ↦ ↪ ↠ ≪ ≫ ⊢ ⊨ ≜ ≝ ≐ := =: ≺ ≻ ⪯ ⪰ ≼ ≽ ⊥ ≲ ≳ ≍ ↓ ↑ ⇀ ⇝ ⊣ ⊲ ⊴";
+const RELATIONS = `
+  = ≠ < > ≤ ≥ ≈ ≡ ~ ≃ ≅ ∝ ∈ ∉ ∋ ⊂ ⊃ ⊊ ⊄ → ← ↔ ↦ ↪ ↠ ≪ ≫ ⊢ ⊨ ≜ ≝ ≐ := =: ≺ ≻ ⪯ ⪰ ≼ ≽ ⊥ ≲ ≳ ≍ ↓ ↑ ⇀ ⇝ ⊣ ⊲ ⊴
+`;
 const BIG_OPERATORS = "∑ ∏ ∐ ⋃ ⋂ ⋁ ⋀ ⨁ ⨂ ⨀ ⨄ lim max min sup inf argmax argmin limsup liminf";
 // signs that people type as two; `!=` is not one, since \(n! = 1\) says something else
 export const TYPED_SIGNS = readPairs(`:= :=  <= ≤  >= ≥  -> →  => ⇒  ≤> ⇔`);

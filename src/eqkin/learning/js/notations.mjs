@@ -10,13 +10,16 @@ import { OperatorParser } from "../../formulas/js/operators.mjs";
 import { FIXED_LETTERS, Paraphrase } from "./paraphrases.mjs";
 import {
   BIG, COORDINATES, FIELDS, FUNCTION_NAMES, IMPLICATION, INDEX_LETTER, INTEGRAL, MAX_DEPTH, MIN_CONDITION_SPACE_EM,
-  PRODUCT, RELATION, SCRIPT_TAGS, SUM, TENSOR_INDICES, USUALLY_DIFFERENTIATED, USUAL_FUNCTIONS, forgetSymbols, isLetter, isNumber,
+  PRODUCT, RELATION, SCRIPT_TAGS, SUM, TENSOR_INDICES, USUALLY_DIFFERENTIATED, USUAL_FUNCTIONS, forgetSymbols, isLetter,
+  isNumber,
   readPairs, readRows, roleOf, words,
 } from "../../formulas/js/symbols.mjs";
 
-const FREEDOMS = { // kind of rewriting -> probability that a notation uses it
-  fraction: 0.5, power: 0.5, exponential: 0.6, transpose: 0.8, derivative: 0.7, operator: 0.6, binomial: 0.8, moment: 0.7, name: 0.6,
-  relation: 0.5, sides: 0.4, bracket: 0.6, style: 0.6, product: 0.4, commute: 0.5, conjugate: 0.5, letter: 0.5, subscript: 0.25, mark: 0.4,
+// kind of rewriting -> probability that a notation uses it
+const FREEDOMS = {
+  fraction: 0.5, power: 0.5, exponential: 0.6, transpose: 0.8, derivative: 0.7, operator: 0.6, binomial: 0.8,
+  moment: 0.7, name: 0.6, relation: 0.5, sides: 0.4, bracket: 0.6, style: 0.6, product: 0.4, commute: 0.5,
+  conjugate: 0.5, letter: 0.5, subscript: 0.25, mark: 0.4,
 };
 const LEVEL = { list: 0, implication: 1, given: 2, relation: 3, sum: 4, product: 6, open: 7, closed: 8, atom: 9 };
 const CHARACTER_COMMANDS = readPairs(String.raw`
@@ -45,7 +48,9 @@ const RELATION_COMMANDS = readRows(String.raw`
   ≝  \triangleq
   ⊄  \not\subset
 `);
-const SIGN_COMMANDS = readPairs(String.raw`± \pm  ∓ \mp  × \times  ∗ *  ⊗ \otimes  ⊕ \oplus  ∪ \cup  ∩ \cap  ∧ \wedge  ∨ \vee`);
+const SIGN_COMMANDS = readPairs(String.raw`
+  ± \pm  ∓ \mp  × \times  ∗ *  ⊗ \otimes  ⊕ \oplus  ∪ \cup  ∩ \cap  ∧ \wedge  ∨ \vee
+`);
 const REVERSED = readPairs(`< >  > <  ≤ ≥  ≥ ≤  ≪ ≫  ≫ ≪  ⊂ ⊃  ⊃ ⊂`);
 const SWAPPABLE = words("= ≠ ≈ ≡ ≃ ≅ :=");
 const TRANSPOSES = ["T", "\\top", "\\mathsf{T}", "\\mathrm{T}", "\\intercal", "'"];
@@ -57,7 +62,10 @@ const NAME_COMMANDS = readRows(String.raw`
   log  \log  \ln
   sign  \operatorname{sgn}  \operatorname{sign}  \mathrm{sgn}
 `);
-const KNOWN_COMMANDS = words("sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan log ln exp det dim ker deg gcd hom arg max min sup inf lim Pr lg");
+const KNOWN_COMMANDS = words(`
+  sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan log ln exp det dim ker deg gcd hom arg max min
+  sup inf lim Pr lg
+`);
 const BIG_COMMANDS = readPairs(String.raw`
   ∑ \sum  ∏ \prod  ∐ \coprod  ⋃ \bigcup  ⋂ \bigcap  ⋁ \bigvee  ⋀ \bigwedge  ⨁ \bigoplus  ⨂ \bigotimes  ⨀ \bigodot
   ⨄ \biguplus  argmax \operatorname*{argmax}  argmin \operatorname*{argmin}  limsup \limsup  liminf \liminf  ∫ \int
@@ -141,17 +149,13 @@ class NotationWriter {
 
   // Consistent renaming within an alphabet; functions stay functions, indices stay indices.
   chooseLetters() {
+    // Letters that are used in the same ways.
     const signature = (letter) =>
-      ALPHABETS.findIndex((alphabet) => alphabet.includes(letter)) + (USUAL_FUNCTIONS.has(letter)
-        ? "f"
-        : "") + (INDEX_LETTER.test(letter)
-        ? "i"
-        : "")
-      + (USUALLY_DIFFERENTIATED.has(letter) ? "d" : "") + (COORDINATES.has(letter)
-        ? "x"
-        : "") + (TENSOR_INDICES.test(letter)
-        ? "t"
-        : "");
+      [
+        ALPHABETS.findIndex((alphabet) => alphabet.includes(letter)), USUAL_FUNCTIONS.has(letter),
+        INDEX_LETTER.test(letter), USUALLY_DIFFERENTIATED.has(letter), COORDINATES.has(letter),
+        TENSOR_INDICES.test(letter),
+      ].join();
     for (const alphabet of ALPHABETS) {
       const own = [...this.used].filter((letter) =>
         letter && alphabet.includes(letter) && !FIXED_LETTERS.has(letter) && this.random() < 0.8);
@@ -203,7 +207,10 @@ class NotationWriter {
       case "msubsup": return `{${part(0)}}_{${part(1)}}${this.printSuperscript(children[2])}`;
       case "mfrac": return `\\frac{${part(0)}}{${part(1)}}`;
       case "msqrt": return `\\sqrt{${all()}}`;
-      case "mover": return `${ACCENT_SIGNS.get(this.parser.textOf(children[1])) ?? `\\overset{${part(1)}}`}{${part(0)}}`;
+      case "mover": {
+        const accent = ACCENT_SIGNS.get(this.parser.textOf(children[1])) ?? `\\overset{${part(1)}}`;
+        return `${accent}{${part(0)}}`;
+      }
       case "munder": return `\\underset{${part(1)}}{${part(0)}}`;
       case "munderover": return `\\overset{${part(2)}}{\\underset{${part(1)}}{${part(0)}}}`;
       default: return all();
@@ -681,11 +688,11 @@ class NotationWriter {
 const isD = (node) => node.label === "v" && node.text === "d";
 // Labels and the methods that write their nodes.
 const METHODS = readPairs(`
-  + writeSum  * writeProduct  frac writeFraction  pow writePowerNode  sqrt writeRoot  root writeRoot  app writeApplication
-  idx writeIndexed  transpose writeTransposed  prime writeTransposed  adjoint writeTransposed  star writeConjugate
-  bar writeConjugate  D writeDerivative  grad writeNabla  div writeNabla  curl writeNabla  laplace writeNabla
-  binom writeBinomial  rel writeSign  chain writeChain  interval writeInterval
-  matrix writeTable  det writeTable  cases writeTable
+  + writeSum  * writeProduct  frac writeFraction  pow writePowerNode  sqrt writeRoot  root writeRoot
+  app writeApplication  idx writeIndexed  transpose writeTransposed  prime writeTransposed
+  adjoint writeTransposed  star writeConjugate  bar writeConjugate  D writeDerivative  grad writeNabla
+  div writeNabla  curl writeNabla  laplace writeNabla  binom writeBinomial  rel writeSign  chain writeChain
+  interval writeInterval  matrix writeTable  det writeTable  cases writeTable
 `);
 
 // Labels, their levels, and what to write: @0 is the first operand, for a place of some level (@0:closed).

@@ -5,13 +5,16 @@
 
 import { isMatrix, mapChildren, number, relabel } from "../../formulas/js/canonical.mjs";
 import {
-  INTEGRAL, RELATION, USUALLY_DIFFERENTIATED, branch, combine, hashTree, isNumber, leaf, listOf, readPairs, roleOf, words,
+  INTEGRAL, RELATION, USUALLY_DIFFERENTIATED, branch, combine, hashTree, isNumber, leaf, listOf, readPairs, roleOf,
+  words,
 } from "../../formulas/js/symbols.mjs";
 
 export const FIXED_LETTERS = words("d e i E P T C H O ∂ ∇ Δ π"); // their names mean something
-const CHANCES = { // kind of paraphrase -> probability that it is used
-  arguments: 0.4, sequence: 0.35, accents: 0.4, subscripts: 0.25, ranges: 0.4, continuous: 0.3, laplacian: 0.5, products: 0.5, norms: 0.4, states: 0.6, logic: 0.7, bounds: 0.5,
-  constants: 0.25, chain: 0.5, move: 0.25, defined: 0.35,
+// kind of paraphrase -> probability that it is used
+const CHANCES = {
+  arguments: 0.4, sequence: 0.35, accents: 0.4, subscripts: 0.25, ranges: 0.4, continuous: 0.3, laplacian: 0.5,
+  products: 0.5, norms: 0.4, states: 0.6, logic: 0.7, bounds: 0.5, constants: 0.25, chain: 0.5, move: 0.25,
+  defined: 0.35,
 };
 const LOGIC = readPairs(`∪ ∨  ∩ ∧  ⋃ ⋁  ⋂ ⋀  ∨ ∪  ∧ ∩  ⋁ ⋃  ⋀ ⋂`);
 const DEFINED = ["E", "L", "J", "F", "S", "Q", "R", "f", "g", "h", "y", "z", "u", "w"];
@@ -168,7 +171,10 @@ const CHANGES = { // label -> kind of paraphrase -> how to change a node of this
   },
   idx: { sequence: (node, paraphrase) =>
     (node.children.length === 2 ? paraphrase.branch("app", ...node.children) : null) },
-  max: { bounds: relabel("sup") }, sup: { bounds: relabel("max") }, min: { bounds: relabel("inf") }, inf: { bounds: relabel("min") },
+  max: { bounds: relabel("sup") },
+  sup: { bounds: relabel("max") },
+  min: { bounds: relabel("inf") },
+  inf: { bounds: relabel("min") },
   div: { laplacian: ({ children: [inner] }, paraphrase) =>
     (inner.label === "grad" ? paraphrase.branch("laplace", ...inner.children) : null) },
   hat: { accents: keepFirst }, tilde: { accents: keepFirst }, check: { accents: keepFirst },
