@@ -13,7 +13,12 @@ export function measureDepth(node) {
   return depth + 1;
 }
 
-// A tree that is too deep, for us or for the engine's stack, becomes the list of its leaves.
+/**
+ * Parse one tree. If it is too deep, for us or for the engine's stack, it becomes the list of its leaves.
+ * @param {OperatorParser} parser
+ * @param {boolean} canonical whether equivalent notations get the same tree
+ * @returns {OperatorNode}
+ */
 export function parseTree(parser, canonical) {
   const { nodes, root } = parser;
   try {
@@ -34,8 +39,10 @@ class OperatorWriter {
     this.labels = [];
     this.sizes = [];
     this.unparsed = [];
-    this.statements = []; // how many each tree has
-    this.forms = []; // of all statements, see `hashForms`
+    // How many each tree has.
+    this.statements = [];
+    // Hashes of all statements, see `hashForms`.
+    this.forms = [];
     this.label = [];
     this.depth = [];
   }
@@ -61,6 +68,12 @@ class OperatorWriter {
   }
 }
 
+/**
+ * Parse the trees of a batch.
+ * @param {object} batch presentation trees in the format of columns.mjs
+ * @param {boolean} canonical whether equivalent notations get the same tree
+ * @returns {OperatorWriter}
+ */
 export function parseBatch(batch, canonical) {
   forgetSymbols();
   const writer = new OperatorWriter();

@@ -228,6 +228,11 @@ export function mapChildren(node, change) {
   return result;
 }
 
+/**
+ * Apply RULES to a tree, from the leaves up.
+ * @param {OperatorNode} node
+ * @returns {OperatorNode}
+ */
 export function canonicalise(node) {
   if (!node.children.length && (node.label !== "v" || (node.name === null && node.text !== "π"))) return node;
   let result = mapChildren(node, canonicalise);

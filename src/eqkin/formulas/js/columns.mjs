@@ -1,5 +1,5 @@
-// The one format of trees between Python and the engine: JSON with tables of strings, the size of each tree, and columns
-// over the nodes of all trees, tree after tree. Numbers in columns point into the tables.
+// The one format of trees between Python and the engine: JSON with tables of strings, the size of each tree, and
+// columns over the nodes of all trees, tree after tree. Numbers in columns point into the tables.
 
 import { LEAF, NO_CHILDREN, findAttributes, findMeaning, findType } from "./symbols.mjs";
 
@@ -20,11 +20,14 @@ export function* iterTrees(sizes, columns) {
 
 export class PresentationNode {
   constructor(index, tag, type, attributes, meaning) {
-    this.index = index; // in its tree, breadth first
+    // Its place in the tree, breadth first.
+    this.index = index;
     this.tag = tag;
-    this.type = type; // bits, see `findType`
+    // Bits, see `findType`
+    this.type = type;
     this.attributes = attributes;
-    this.meaning = meaning; // of its text
+    // What its text means.
+    this.meaning = meaning;
     this.children = NO_CHILDREN;
     // The first visible leaf in it, and the one after the last, once they are known.
     this.start = 0;

@@ -4,13 +4,19 @@ import { BASE, TESTS, isDefined, limits, makeMacro, makeTable, prelude, provider
 import { words } from "./symbols.mjs";
 
 const NAMES = /\\(?:[a-zA-Z@]+|[^a-zA-Z@])/g;
-const MAX_USES = 50; // of an undefined command that are inspected to guess its arguments
-const bases = new Map(); // macros below a document's own definitions, by the names of its packages
+// Uses of an undefined command that are inspected to guess its arguments.
+const MAX_USES = 50;
+// Macros below a document's own definitions, by the names of its packages.
+const bases = new Map();
 
-let definitions = new Map(); // all definitions of the document, by name
-let texts = []; // its formulas
-let uses = null; // formulas and macro bodies as one text, and where each command is used in it, made when needed
-let settled = new Set(); // undefined commands that were given a meaning
+// All definitions of the document, by name.
+let definitions = new Map();
+// Its formulas.
+let texts = [];
+// Formulas and macro bodies as one text, and where each command is used in it, made when needed.
+let uses = null;
+// Undefined commands that were given a meaning.
+let settled = new Set();
 
 function getBase(packages) {
   const key = packages.join();

@@ -14,8 +14,8 @@ export function start(json) {
   return "";
 }
 
-// Reads formulas, LaTeX or presentation trees, into presentation trees and operator trees. A `document` is opened first:
-// its macros hold for all formulas until another one is opened.
+// Reads formulas, LaTeX or presentation trees, into presentation trees and operator trees. A `document` is opened
+// first: its macros hold for all formulas until another one is opened.
 export function read(json) {
   const { document, formulas, displayMode, trees: given, wantsOperators, canonical } = JSON.parse(json);
   if (document) openDocument(document);

@@ -1,8 +1,8 @@
 // Explain hits: how each is related to the query, which of its parts match which parts of the query, under what names.
 //
-// Operator trees are matched (matching.mjs), and the matching nodes are shown in the presentation trees. A leaf matches a
-// leaf; the signs between matching operands match in order; an inner node (a fraction, a row) matches another if all
-// leaves below the one match all leaves below the other.
+// Operator trees are matched (matching.mjs), and the matching nodes are shown in the presentation trees. A leaf
+// matches a leaf; the signs between matching operands match in order; an inner node (a fraction, a row) matches
+// another if all leaves below the one match all leaves below the other.
 
 import { parseTree } from "./batches.mjs";
 import { readPresentationTrees } from "./columns.mjs";
@@ -12,18 +12,25 @@ import {
 import { OperatorParser } from "./operators.mjs";
 import { MAX_KNOWN, TERNARY_TAGS, forgetSymbols, lastOf, readPairs, words } from "./symbols.mjs";
 
-const SAME_SIMILARITY = 1; // of parts with the same label
-const RENAMED_SIMILARITY = 0.75; // of letters with different names
-const WILDCARD_SIMILARITY = 0.5; // of a wildcard and what it matches
-const MIN_PART_NODES = 3; // of an operator tree that counts as a part of another
-const MIN_RENAMED_OPERATORS = 2; // of one that counts as a part of another under other names
-const DISSOLVED_TAGS = words("mrow mstyle mpadded math"); // a row like any other
+// Similarity of parts with the same label.
+const SAME_SIMILARITY = 1;
+// Similarity of letters with different names.
+const RENAMED_SIMILARITY = 0.75;
+// Similarity of a wildcard and what it matches.
+const WILDCARD_SIMILARITY = 0.5;
+// An operator tree with fewer nodes is not worth naming as a part of another.
+const MIN_PART_NODES = 3;
+// The same for a part under other names.
+const MIN_RENAMED_OPERATORS = 2;
+// Rows with any of these tags are the same.
+const DISSOLVED_TAGS = words("mrow mstyle mpadded math");
 // Elements whose extent says nothing about operands.
 const GROUP_TAGS = words("mrow mstyle mpadded math mtd menclose merror mphantom mtable mtr semantics");
 const SCRIPT_NAMES = readPairs(`munder msub  mover msup  munderover msubsup`);
 const OPENING_SIGNS = new Set("([{⟨⌊⌈"), CLOSING_SIGNS = new Set(")]}⟩⌋⌉"), BARS = new Set("|∥");
 const FINAL_PUNCTUATION = new Set(".,;:");
-const COMPOSED_SIGN = /[_.′^]/; // in the names of variables with an index, an accent or an exponent
+// Names of variables with an index, an accent or an exponent contain one of these.
+const COMPOSED_SIGN = /[_.′^]/;
 const COMBINING_ACCENTS = { hat: "\u0302", tilde: "\u0303", check: "\u030c", breve: "\u0306" };
 const WILDCARD_NAME = /^\?[\p{L}\p{N}_]+$/u;
 // signs that are read as one, also where somebody typed the one for the other
@@ -47,16 +54,19 @@ function findShown(text) {
   return shown;
 }
 
-// A presentation tree with its visible leaves in reading order, and its operator tree, which is parsed if it is not given.
+// A presentation tree with its visible leaves in reading order, and its operator tree, which is parsed if it is not
+// given.
 class Presentation {
   constructor(nodes, tree) {
     this.nodes = nodes;
     [this.root] = nodes;
     this.leaves = [];
-    this.signs = []; // of the leaves
+    // What each of the leaves shows.
+    this.signs = [];
     this.readLeaves(this.root);
     this.tree = tree ?? listNodes(parseTree(new OperatorParser(nodes), true));
-    this.extentStarts = []; // see `findExtents`
+    // Filled by `findExtents`.
+    this.extentStarts = [];
     this.extentEnds = [];
     this.nameLeaves = null;
   }
@@ -139,7 +149,8 @@ class Presentation {
         const bar = signs.indexOf(signs[start], end);
         end = bar < 0 ? end : bar + 1;
       }
-      let closed = end; // to the brackets that close those opened among the leaves
+      // Continue to the brackets that close those opened among the leaves.
+      let closed = end;
       while (closed < depths.length && depths[closed] > depths[start]) closed++;
       extentStarts[node] = start;
       extentEnds[node] = closed < depths.length ? closed : end;
@@ -293,18 +304,23 @@ class PartPairs {
     this.pairings = new Array(query.nodes.length).fill(null);
     // Of each leaf of the query: the first leaf of the hit, if any.
     this.partnerStarts = new Array(query.leaves.length).fill(-1);
-    this.partnerEnds = new Array(query.leaves.length).fill(-1); // the leaf after the last
+    // The leaf after the last.
+    this.partnerEnds = new Array(query.leaves.length).fill(-1);
     this.similarities = new Array(query.leaves.length).fill(0);
-    this.used = new Set(); // nodes of the hit
+    // Nodes of the hit that are paired.
+    this.used = new Set();
     query.findExtents();
     hit.findExtents();
   }
 
-  // All pairs of matching presentation nodes with their similarities, one after the other, in the order of the query's nodes.
+  // All pairs of matching presentation nodes with their similarities, one after the other, in the order of the
+  // query's nodes.
   listPairings() {
     const { query, hit, match } = this, ours = query.tree, theirs = hit.tree;
     if (!ours.isOpen[0] && query.isSameAs(hit)) return query.nodes.flatMap((_, node) => [node, node, SAME_SIMILARITY]);
-    const inner = [], bound = new Map(); // wildcards and the leaves they match
+    const inner = [];
+    // Wildcards and the leaves they match.
+    const bound = new Map();
     for (const pair of match.pairs) {
       const node = pair[0], there = pair[1];
       if (match.bindings.size && ours.wildcardAt(node)) {
@@ -318,7 +334,8 @@ class PartPairs {
     for (const [node, leaves] of bound) this.pairWildcard(node, leaves);
     const { extentStarts, extentEnds } = query, extent = (node) => extentEnds[node] - extentStarts[node];
     inner.sort((a, b) => extent(a[0]) - extent(b[0]) || a[0] - b[0] || a[1] - b[1]);
-    for (const pair of inner) this.pairSigns(pair[0], pair[1]); // small parts first
+    // Small parts come first, so that large ones only get the signs between them.
+    for (const pair of inner) this.pairSigns(pair[0], pair[1]);
     this.pairInnerNodes();
     return this.pairings.flatMap((numbers) => numbers ?? []);
   }
@@ -392,7 +409,8 @@ class PartPairs {
     const namesThere = hit.names;
     const last = hit.extentEnds[theirs];
     const end = query.extentEnds[ours];
-    let at = hit.extentStarts[theirs]; // signs of the hit before it are taken or passed
+    // Signs of the hit before it are taken or passed.
+    let at = hit.extentStarts[theirs];
     for (let leaf = query.extentStarts[ours]; leaf < end; leaf++) {
       if (this.partnerStarts[leaf] >= 0 || names[leaf]) continue;
       const sign = signs[leaf];

@@ -1,11 +1,13 @@
-// Forms of the statements in a formula, as hashes: with names, without, and both of what is left when a relation is solved.
+// Forms of the statements in a formula, as hashes: with names, without, and both of what is left when a relation is
+// solved.
 
 import {
   COMPOUND, OperatorNode, RELATION_LABEL, branch, hashTree, mix, mixPair,
 } from "./symbols.mjs";
 import { weaken } from "./weak_forms.mjs";
 
-const MAX_STATEMENTS = 8; // of one formula
+// Statements of one formula.
+const MAX_STATEMENTS = 8;
 const COLOUR_ROUNDS = 2;
 
 // One tree in depth-first order, in columns that are used again for the next one.
@@ -51,7 +53,8 @@ function hashRenamed(root) {
 
 function hashBelow({ size, label, parent, place, variable, below, colour }) {
   for (let at = 0; at < size; at++) below[at] = 0;
-  for (let at = size - 1; at >= 0; at--) { // operands come after their operator
+  // Operands come after their operator.
+  for (let at = size - 1; at >= 0; at--) {
     const hash = variable[at] >= 0 ? colour[variable[at]] : mixPair(label[at], below[at]);
     below[at] = hash;
     if (at) below[parent[at]] += mixPair(place[at], hash);
@@ -109,6 +112,12 @@ function addConclusion(links, out) {
   }
 }
 
+/**
+ * Add the four hashes of a statement (canonical, renamed, weak, weak renamed) to a list.
+ * @param {OperatorNode} node
+ * @param {boolean} isFirst whether it is one of the first statements, which are worth solving
+ * @param {number[]} hashes
+ */
 export function hashForms(node, isFirst, hashes) {
   const weak = isFirst ? weaken(node) : node, renamed = hashRenamed(node);
   const forms = [hashTree(node), renamed, hashTree(weak), weak === node ? renamed : hashRenamed(weak)];

@@ -10,11 +10,16 @@ export function listLabelKinds() {
   const kinds = {
     unordered: UNORDERED,
     relations: OUTLINE_RELATIONS,
-    applied: words("app idx"), // the first operand with arguments or indices
-    details: words("from to any"), // left out, with everything below
-    wrappers: words("neg with abs norm transpose bar rows list row"), // left out, their operands stay
-    plain: words("n o c text"), // kinds of leaves that are no variables
-    decorations: "_.′^", // where the name of a variable ends
+    // The first operand with arguments or indices.
+    applied: words("app idx"),
+    // Left out, with everything below.
+    details: words("from to any"),
+    // Left out, their operands stay.
+    wrappers: words("neg with abs norm transpose bar rows list row"),
+    // Kinds of leaves that are no variables.
+    plain: words("n o c text"),
+    // Where the name of a variable ends.
+    decorations: "_.′^",
   };
   return Object.fromEntries(Object.entries(kinds).map(([kind, labels]) => [kind, [...labels]]));
 }

@@ -1,22 +1,30 @@
 // Macros inside the embedded engine: the definitions of a document, its packages and LaTeX as macros of KaTeX.
 
 export let limits = {};
-export const prelude = {}; // macros of LaTeX and its packages, by package name
-export let providers = new Map(); // for a command of a package that was not loaded: its definition there
-export let isDefined = () => false; // whether KaTeX knows a command
+// Macros of LaTeX and its packages, by package name.
+export const prelude = {};
+// For a command of a package that was not loaded: its definition there.
+export let providers = new Map();
+// Whether KaTeX knows a command.
+export let isDefined = () => false;
 
 export const session = {
-  base: {}, // macros below the document's own definitions: LaTeX and the document's packages
-  macros: {}, // macros that its formulas may use
-  end: Infinity, // when the formula being converted must be done
-  unknown: new Set(), // undefined commands in that formula
+  // Macros below the document's own definitions: LaTeX and the document's packages.
+  base: {},
+  // Macros that its formulas may use.
+  macros: {},
+  // When the formula being converted must be done.
+  end: Infinity,
+  // Undefined commands in that formula.
+  unknown: new Set(),
 };
 
 function readTokens(context, text) {
   const lexer = new context.lexer.constructor(text, context.settings);
   const tokens = [];
   for (let token = lexer.lex(); token.text !== "EOF"; token = lexer.lex()) tokens.push(token);
-  return tokens.reverse(); // KaTeX keeps tokens in stack order
+  // KaTeX keeps tokens in stack order.
+  return tokens.reverse();
 }
 
 function readOptionalArgument(context, open, close) {
@@ -59,9 +67,9 @@ function substitute(body, args) {
   return out;
 }
 
-// Papers redefine commands that other macros use. A token keeps the meaning it came with: tokens of KaTeX's own macros
-// mean what KaTeX defines (KATEX), those of preludes what LaTeX and its packages define (BASE), all others what the paper
-// defines.
+// Papers redefine commands that other macros use. A token keeps the meaning it came with: tokens of KaTeX's own
+// macros mean what KaTeX defines (KATEX), those of preludes what LaTeX and its packages define (BASE), all others
+// what the paper defines.
 export const KATEX = 1, BASE = 2;
 
 function findMacro(level, name, { builtins }, paper) {
@@ -75,7 +83,9 @@ function install(context) {
   isDefined = (name) => context.isDefined(name);
   // a document's own macros come first, then LaTeX and the document's packages, then KaTeX
   const space = Object.getPrototypeOf(context.macros);
-  const { has } = space, probe = context.macros; // which `isDefined` asks: it does not know the document's own macros
+  const { has } = space;
+  // `isDefined` asks this one, which does not know the document's own macros.
+  const probe = context.macros;
   space.has = function (name) { return (this !== probe && session.macros[name] !== undefined)
     || session.base[name] !== undefined
     || has.call(this, name); };
@@ -84,7 +94,8 @@ function install(context) {
       ? this.current[name]
       : session.macros[name] ?? session.base[name] ?? this.builtins[name];
   };
-  let level = 0; // of the token that is being expanded
+  // Level of the token that is being expanded.
+  let level = 0;
   expander.expandOnce = function (expandableOnly) {
     // every token passes here: no formula takes longer, or grows larger, than this
     if (Date.now() > session.end) throw new Error("eqkin:time");
@@ -97,7 +108,8 @@ function install(context) {
   };
   expander._getExpansion = function (name) {
     const here = level;
-    level = 0; // code that looks ahead by itself starts at the lowest level
+    // Code that looks ahead by itself starts at the lowest level.
+    level = 0;
     const builtin = this.macros.builtins[name];
     const current = this.macros.get(name);
     const chosen = here ? findMacro(here, name, this.macros, current) : current;
@@ -245,7 +257,8 @@ export const TESTS = {
     if (letters.length > 1 && letters.every((t) => /^[a-zA-Z]$/.test(t.text)))
       return surround(context, "\\textit{", letters, "}");
     const italic = surround(context, "\\mathit{", tokens, "}");
-    italic.tokens.at(-1).noexpand = true; // KaTeX's own
+    // This is KaTeX's own \mathit.
+    italic.tokens.at(-1).noexpand = true;
     return italic;
   },
   "\\kern": readDimension,

@@ -1,38 +1,50 @@
 // Match operator trees: does one occur in another, as it is, under other names, or with wildcards filled in?
 //
-// A pattern matches a tree, or a part of it, node by node. Operands that commute match in any order. A part of a sum, a
-// product, a chain of relations or a list is a part of the tree: `a + b` occurs in `a + b + c`. A wildcard (a variable
-// `?x`) matches a whole operand; the last wildcard among operands that commute matches all that remain. The same wildcard
-// matches the same everywhere. With `rename`, variables may have other names: always the same, and different ones for
-// different variables.
+// A pattern matches a tree, or a part of it, node by node. Operands that commute match in any order. A part of a sum,
+// a product, a chain of relations or a list is a part of the tree: `a + b` occurs in `a + b + c`. A wildcard (a
+// variable `?x`) matches a whole operand; the last wildcard among operands that commute matches all that remain. The
+// same wildcard matches the same everywhere. With `rename`, variables may have other names: always the same, and
+// different ones for different variables.
 //
 // The search tries choices in a fixed order and gives up after a number of steps: it is deterministic and never slow.
 
 import { iterTrees } from "./columns.mjs";
 import { MAX_KNOWN, NO_CHILDREN, UNORDERED, words } from "./symbols.mjs";
 
-const MAX_STEPS = 3000; // of one search
-const MAX_ALIGNED_NODES = 400; // of a tree; larger ones are only aligned where they are equal
-const MAX_OPTIONS = 30; // operands that are tried for one of the pattern
-const OPERANDS_PER_STEP = 100; // a choice among many operands takes as long as further steps
-const MAX_EQUAL_PARTS = 3000; // pairs of equal parts of two trees that are considered
-const MAX_CHAIN_PARTS = 60; // `a < c` in `a < b < c`
-const NAMED_WEIGHT = 2; // of a part with the same names, compared with one that is renamed
+// Steps of one search.
+const MAX_STEPS = 3000;
+// Trees with more nodes are only aligned where they are equal.
+const MAX_ALIGNED_NODES = 400;
+// Operands that are tried for one of the pattern.
+const MAX_OPTIONS = 30;
+// A choice among many operands takes as long as further steps.
+const OPERANDS_PER_STEP = 100;
+// Pairs of equal parts of two trees that are considered.
+const MAX_EQUAL_PARTS = 3000;
+// `a < c` is a part of `a < b < c`; only the first such parts are tried.
+const MAX_CHAIN_PARTS = 60;
+// Weight of a part with the same names, compared with one that is renamed.
+const NAMED_WEIGHT = 2;
 export const DIVISIBLE_RELATIONS = words("= ≠ < ≤ ≈ ~ ∝ ∈ ⊂ → ≪ ≺ ≼ ⇔ ⇒");
-const APPLICATIONS = words("app *"); // only the content of a bracket decides which
-const ANY = "any"; // what a function is differentiated by, if that is not written
+// Only the content of a bracket decides which of the two `a(b + c)` is.
+const APPLICATIONS = words("app *");
+// What a function is differentiated by, if that is not written.
+const ANY = "any";
 const NAME_WITH_INDEX = /^v:(.+)_([\p{L}\p{Nl}\p{No}]+|\p{Nd}+)$/u, NAME_WITH_ACCENT = /^v:(.+)\.([a-z]+)$/;
-const FAILED = { failed: true }; // instead of a goal
+// What a step returns instead of a goal if its choice was wrong.
+const FAILED = { failed: true };
 const isVariable = (label) => label.startsWith("v:");
 const isWildcard = (label) => label.startsWith("v:?");
 export const commutes = (label) => UNORDERED.has(label);
 
-// Numbers of parts of trees: equal parts have the same. A label has a number, and so has a number with one that follows it:
-// `+(a, b)` is the number of `+`, followed by that of `a`, followed by that of `b`.
+// Numbers of parts of trees: equal parts have the same. A label has a number, and so has a number with one that
+// follows it: `+(a, b)` is the number of `+`, followed by that of `a`, followed by that of `b`.
 class PartNumbers {
   constructor() {
-    this.labels = new Map(); // what `describe` returned
-    this.pairs = []; // the numbers of pairs, by first and by second
+    // What `describe` returned.
+    this.labels = new Map();
+    // The numbers of pairs, by first and by second.
+    this.pairs = [];
     this.size = 0;
   }
 
@@ -51,8 +63,8 @@ class PartNumbers {
     return number;
   }
 
-  // What is known of a label: its number, its numbers as a leaf, with its name and without, whether it is a wildcard, and
-  // whether operands commute.
+  // What is known of a label: its number, its numbers as a leaf, with its name and without, whether it is a wildcard,
+  // and whether operands commute.
   describe(label) {
     let found = this.labels.get(label);
     if (found === undefined) {
@@ -69,7 +81,8 @@ class PartNumbers {
 }
 let parts = new PartNumbers();
 
-export function forgetParts() { // between batches, if there are too many
+// Called between batches.
+export function forgetParts() {
   if (parts.size > MAX_KNOWN) parts = new PartNumbers();
 }
 
@@ -89,19 +102,26 @@ function splitName(label) {
 // One tree, its nodes in depth-first order, with the numbers of all of its parts.
 class OperatorTree {
   constructor(labels, depths, origins = null) {
-    const count = labels.length, path = []; // the last node of each depth
-    this.size = count; // without nodes that are added later
-    this.operators = 0; // how many nodes have operands
+    const count = labels.length;
+    // The last node of each depth.
+    const path = [];
+    // Without nodes that are added later.
+    this.size = count;
+    // How many nodes have operands.
+    this.operators = 0;
     this.labels = labels;
-    this.origins = origins; // presentation nodes
-    this.scripts = []; // of added nodes: their position among the children of their origin
+    // The presentation node of each node.
+    this.origins = origins;
+    // Of added nodes: their position among the children of their origin.
+    this.scripts = [];
     this.expanded = new Map();
     this.parents = [];
     this.children = [];
     this.sizes = [];
     this.named = [];
     this.anonymousNumbers = null;
-    this.isOpen = []; // whether a part has wildcards
+    // Whether a part has wildcards.
+    this.isOpen = [];
     for (let node = 0; node < count; node++) {
       const { named, isOpen } = parts.describe(labels[node]);
       const depth = depths[node];
@@ -207,9 +227,9 @@ export function listNodes(root) {
   return new OperatorTree(labels, depths, origins);
 }
 
-// The first match of a tree or, unless `part` is false, a part of it; null if there is none within `limit` steps. A match
-// has `whole` (all of the tree matches), `pairs` of nodes, a wildcard possibly with several, the `renaming` of variables,
-// those of the same name among them, and `bindings`: the operands that a wildcard matches.
+// The first match of a tree or, unless `part` is false, a part of it; null if there is none within `limit` steps. A
+// match has `whole` (all of the tree matches), `pairs` of nodes, a wildcard possibly with several, the `renaming` of
+// variables, those of the same name among them, and `bindings`: the operands that a wildcard matches.
 export function matchTrees(pattern, tree, { rename = false, part = true, limit = MAX_STEPS } = {}) {
   if (!hasOperands(pattern, tree, rename)) return null;
   const search = new MatchSearch(pattern, tree, rename, limit);
@@ -235,7 +255,8 @@ function hasOperands(pattern, tree, rename) {
 // Names of variables in a pattern and in a tree, each used once.
 class VariableNames {
   constructor() {
-    this.names = new Map(); // in the order they were added
+    // In the order they were added.
+    this.names = new Map();
     this.taken = new Set();
     this.added = [];
   }
@@ -250,7 +271,8 @@ class VariableNames {
     return true;
   }
 
-  undo(count) { // forget all names but the first ones
+  // Forget all names but the first ones.
+  undo(count) {
     while (this.added.length > count) {
       const label = this.added.pop();
       this.taken.delete(this.names.get(label));
@@ -264,10 +286,13 @@ class Goal {
   constructor(ours, theirs, joiner, partial, then, waited = false) {
     this.ours = ours;
     this.theirs = theirs;
-    this.joiner = joiner; // operator whose operands commute; "" if they are in order
-    this.partial = partial; // some of theirs may remain
+    // Operator whose operands commute; "" if they are in order.
+    this.joiner = joiner;
+    // Some of theirs may remain.
+    this.partial = partial;
     this.then = then;
-    this.waited = waited; // for wildcards that other goals may bind
+    // For wildcards that other goals may bind.
+    this.waited = waited;
   }
   with(ours, theirs) {
     return new Goal(ours, theirs, this.joiner, this.partial, this.then, this.waited);
@@ -292,9 +317,11 @@ class MatchSearch {
     this.left = limit;
     this.pairs = [];
     this.bound = new Map();
-    this.boundNames = []; // in the order of binding
+    // In the order of binding.
+    this.boundNames = [];
     this.renaming = renaming;
-    this.knownNames = renaming.added.length; // from the start
+    // From the start.
+    this.knownNames = renaming.added.length;
     this.choices = [];
   }
 
@@ -543,8 +570,8 @@ function pairEqualParts(pattern, ours, tree, theirs, pairs) {
   }
 }
 
-// Pair parts of two trees under one renaming of variables: large parts first, then what is around and between. Parts with
-// the same names count as twice as large as parts that are renamed.
+// Pair parts of two trees under one renaming of variables: large parts first, then what is around and between. Parts
+// with the same names count as twice as large as parts that are renamed.
 export class TreeAligner {
   constructor(query, hit) {
     this.query = query;
@@ -560,7 +587,8 @@ export class TreeAligner {
     for (const [, ours, theirs] of this.listEqualParts().sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]))
       this.pairParts(ours, theirs);
     let queue = [...this.pairs];
-    for (let at = 0; at < queue.length; at++) { // upwards, as long as the operators are the same
+    // Upwards, as long as the operators are the same.
+    for (let at = 0; at < queue.length; at++) {
       const above = query.parents[queue[at][0]], aboveThere = hit.parents[queue[at][1]];
       if (above >= 0 && aboveThere >= 0 && this.pairOperators(above, aboveThere)) queue.push([above, aboveThere]);
     }
@@ -568,7 +596,8 @@ export class TreeAligner {
     queue = [...this.pairs];
     // Downwards, what is left of their operands.
     for (let at = 0; at < queue.length; at++) queue.push(...this.pairOperands(...queue[at]));
-    for (let ours = 0; ours < query.size; ours++) { // last, single letters
+    // Last, single letters.
+    for (let ours = 0; ours < query.size; ours++) {
       if (!query.isLeaf(ours) || !isVariable(query.labels[ours]) || this.pairs.has(ours)) continue;
       const number = query.named[ours];
       let theirs = hit.named.indexOf(number);

@@ -30,12 +30,17 @@ export class OperatorParser {
   constructor(nodes) {
     this.nodes = nodes;
     [this.root] = nodes;
-    this.indices = NO_LETTERS; // letters that range over something
-    this.tensorIndices = NO_LETTERS; // Greek letters that are scripts more than once
-    this.differentiated = NO_LETTERS; // letters whose subscripts are derivatives
-    this.styled = NO_LETTERS; // letters that occur in several styles
+    // Letters that range over something.
+    this.indices = NO_LETTERS;
+    // Greek letters that are scripts more than once.
+    this.tensorIndices = NO_LETTERS;
+    // Letters whose subscripts are derivatives.
+    this.differentiated = NO_LETTERS;
+    // Letters that occur in several styles.
+    this.styled = NO_LETTERS;
     this.unparsed = 0;
-    this.after = 0; // item after the operand that was parsed last
+    // Item after the operand that was parsed last.
+    this.after = 0;
   }
 
   parse() {
@@ -318,7 +323,8 @@ export class OperatorParser {
   matchBrackets(items) {
     if (!(rolesOf(items) & BRACKET)) return items;
     const stack = [{ open: null, items: [] }];
-    const spill = () => { // a bracket without its partner disappears; a bar stays as a sign
+    // A bracket without its partner disappears; a bar stays as a sign.
+    const spill = () => {
       const { open, items: inner } = stack.pop(), target = stack[stack.length - 1].items;
       if (open.sign === "|" || open.sign === "‖") target.push(open);
       for (const item of inner) target.push(item);
@@ -391,13 +397,15 @@ export class OperatorParser {
         ? branch(node.children.length === 2 ? "commutator" : "tuple", node.children, at)
         : group(node);
       case "[)": case "(]": return list ? branch("interval", node.children, at) : node;
-      case "{}": // braces around a sum are brackets
+      // Braces around a sum are brackets.
+      case "{}":
         if (node.label === "+") return group(node);
         return node.label === "empty" ? node : branch("set", listOf(node, "list"), at);
       case "⟨⟩": return list ? branch("inner", node.children, at) : branch("mean", [node], at);
       default:
         if (FENCES.has(pair)) return branch(FENCES.get(pair), [node], at);
-        if (open === "|" && node.label === "abs") return branch("norm", node.children, at); // ||x||
+        // ||x||.
+        if (open === "|" && node.label === "abs") return branch("norm", node.children, at);
         if (open === "|" || open === "‖") return branch("abs", [node], at);
         return open === "{" && !close ? branch("cases", [node], at) : node;
     }
@@ -463,7 +471,8 @@ export class OperatorParser {
     const { sign, at: place } = signs[0];
     if (known.length < 2) return branch("rel", [leaf("o", sign, place), ...known], place);
     if (signs.length === 1 || signs.every((item) => item.sign === sign)) return branch(sign, known, place);
-    const links = []; // a = b < c says a = b and b < c
+    // A = b < c says a = b and b < c.
+    const links = [];
     let left = sides[0];
     signs.forEach((item, k) => {
       const right = sides[k + 1];
@@ -521,7 +530,8 @@ export class OperatorParser {
     const roles = rolesOf(items);
     if (roles & INTEGRAL) items = this.reduceIntegrals(items, at);
     if (!(roles & SUM)) return this.parseProduct(items, at);
-    const sum = []; // so far, in one node if there was another sign than plus and minus
+    // So far, in one node if there was another sign than plus and minus.
+    const sum = [];
     let sign = "", signAt = at, start = 0;
     for (let k = 0; k <= items.length; k++) {
       const item = items[k];
@@ -531,7 +541,8 @@ export class OperatorParser {
       if (k > start || sign === "" || sign === "+") {
         sign = item.sign;
         signAt = item.at;
-      } else if (item.sign === "-") sign = sign === "-" ? "+" : sign; // two signs in a row
+      // Two signs in a row.
+      } else if (item.sign === "-") sign = sign === "-" ? "+" : sign;
       start = k + 1;
     }
     return sum.length ? combine("+", sum, at) : leaf("o", items[0].sign, at);
@@ -586,7 +597,8 @@ export class OperatorParser {
     }
     if (!factors.length) return sign ? leaf("o", sign, at) : empty(at);
     if (factors.length === 1) return factors[0];
-    for (let k = 0; k < factors.length; k++) // products among the factors are replaced by theirs
+    // Products among the factors are replaced by theirs.
+    for (let k = 0; k < factors.length; k++)
       if (isOpenProduct(factors[k]))
         return branch("*", factors.flatMap((node) => (isOpenProduct(node) ? node.children : [node])), at);
     return branch("*", factors, at);
@@ -706,7 +718,8 @@ export class OperatorParser {
     if (base.label === "fn" || node.label === "D") return true;
     if (base.label !== "v") return false;
     const letter = base.text[0];
-    if (base.text.length > 3 && /_.*[α-ω]{2}/u.test(base.text)) return false; // a component of a tensor
+    // A component of a tensor.
+    if (base.text.length > 3 && /_.*[α-ω]{2}/u.test(base.text)) return false;
     if (group.bracket === "{") return "EP".includes(letter);
     if (group.bracket === "[") return "EPV".includes(letter) || (group.node.label === "v" && base === node);
     if (group.node.is(ARGUMENT) || isNumber(group.node, "0")) return true;
@@ -721,7 +734,8 @@ export class OperatorParser {
     if (inner && inner !== "colon" && (inner !== "given" || name.label === "v")) [argument] = argument.children;
     const list = argument.is(PAIR) ? argument.children : argument.label === "empty" ? [] : [argument];
     if (name.label === "prime") name = branch("D", [name.children[0], leaf("any", "", at)], at);
-    if (name.label === "D") { // f'(x): the derivative of f(x), by x if that is a variable
+    // f'(x): the derivative of f(x), by x if that is a variable.
+    if (name.label === "D") {
       const variable = list.length === 1 && (list[0].label === "v" || list[0].label === "idx") ? list[0] : null;
       const by = name.children.slice(1).map((node) => (node.label === "any" && variable !== null ? variable : node));
       return branch("D", [branch("app", [name.children[0], ...list], at), ...by], at);
@@ -791,7 +805,8 @@ export class OperatorParser {
       case "msup": return this.addSuperscript(base, scripts[0], at);
       case "munder": return /^[⏟_‾]$/u.test(this.textOf(scripts[0])) ? base : this.addSubscript(base, scripts[0], at);
       case "mover": return this.addAccent(base, scripts[0], at);
-      default: { // msubsup, munderover
+      // Msubsup, munderover.
+      default: {
         const below = this.addSubscript(base, scripts[0], at);
         return scripts.length > 1 ? this.addSuperscript(below, scripts[1], at) : below;
       }
@@ -899,7 +914,8 @@ export class OperatorParser {
         rows.map((row) =>
           combine("with", row.map((cell) => this.parseAt(cell)).filter((node) => node.label !== "empty"), element)),
         element);
-    const lines = []; // of an alignment: a line that begins with a sign continues the one before
+    // Of an alignment: a line that begins with a sign continues the one before.
+    const lines = [];
     for (const row of rows) {
       const items = this.readItems(row), before = lastOf(lines);
       if (!items.length) continue;

@@ -55,12 +55,14 @@ export const CLOSERS = new Set(CLOSING.values());
 export const FENCES = readPairs(`⟨| bra  |⟩ ket  ‖‖ norm  ⌊⌋ floor  ⌈⌉ ceil`);
 export const USUAL_FUNCTIONS = words("f g h F G H P p φ ψ Φ Ψ Γ ζ E T");
 export const USUALLY_DIFFERENTIATED = words("u v w f g h φ ψ F Φ Ψ ρ θ T V y");
-export const FIELDS = words("u v w f g h φ ψ Φ Ψ"); // u_t and u_{xx} are derivatives
+// u_t and u_{xx} are derivatives.
+export const FIELDS = words("u v w f g h φ ψ Φ Ψ");
 export const COORDINATES = words("t x y z");
 const STYLES = readPairs(`
   bold bold  bold-italic bold  script script  bold-script script  fraktur fraktur  double-struck double
 `);
-export const WORD_VARIANTS = words("normal sans-serif monospace"); // letters in them, next to each other, are a word
+// Letters in them, next to each other, are a word.
+export const WORD_VARIANTS = words("normal sans-serif monospace");
 export const TENSOR_INDICES = /^[α-δκ-νρστ]$/;
 // names that are also typed without a backslash
 export const TYPED_NAMES = words(`
@@ -69,7 +71,8 @@ export const TYPED_NAMES = words(`
 `);
 export const TYPED_BEGINNINGS = new Set([...TYPED_NAMES].map((name) => name[0]));
 export const LONGEST_TYPED_NAME = 6;
-export const GREEDY_FUNCTIONS = words("trace"); // tr A log B is the trace of all of it
+// Tr A log B is the trace of all of it.
+export const GREEDY_FUNCTIONS = words("trace");
 export const INDEX_LETTER = /^[i-nst]$/;
 const CONDITION_WORDS =
   "if|for|where|when|with|and|or|otherwise|such that|s[.]t[.]|subject to|as|on|in|for all|else|then|a[.]s[.]|i[.]e[.]";
@@ -79,14 +82,18 @@ export const TRANSPOSES_AS_POWERS = words("⊤ ⊺ T tr");
 export const STARS = words("∗ * ⋆");
 export const SIGNS_AS_POWERS = words("+ - − ±");
 export const ACCENTS = readPairs(`^ hat  ˆ hat  ~ tilde  ˜ tilde  ˇ check  ˘ breve`);
-export const MIN_CONDITION_SPACE_EM = 0.9; // a space as wide as \quad separates a formula from its conditions
-export const MAX_DEPTH = 200; // of an operator tree
-const MAX_ORDER = 4; // of a derivative that is written out
+// A space as wide as \quad separates a formula from its conditions.
+export const MIN_CONDITION_SPACE_EM = 0.9;
+// Of an operator tree.
+export const MAX_DEPTH = 200;
+// Of a derivative that is written out.
+const MAX_ORDER = 4;
 
 export const NO_CHILDREN = [];
 // Place -1 of an array, without a slow look-up of a property.
 export const lastOf = (list) => (list.length ? list[list.length - 1] : undefined);
-export const MAX_KNOWN = 100_000; // texts and kinds that are remembered from batch to batch
+// Texts and kinds that are remembered from batch to batch.
+export const MAX_KNOWN = 100_000;
 
 // The output function of MurmurHash3: every bit of the input changes half of the bits of the output.
 export function mix(x) {
@@ -96,13 +103,15 @@ export function mix(x) {
 }
 export const mixPair = (a, b) => mix((Math.imul(a, 0x9e3779b1) + b) | 0);
 
-function hashText(text) { // FNV-1a over UTF-16
+// FNV-1a over UTF-16.
+function hashText(text) {
   let hash = 0x811c9dc5;
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
   return mix(hash);
 }
 
-function makeBits(rows) { // [bit, keys] -> the bits of each key
+// [bit, keys] -> the bits of each key.
+function makeBits(rows) {
   const bits = new Map();
   for (const [bit, keys] of rows) for (const key of words(keys)) bits.set(key, (bits.get(key) ?? 0) | bit);
   return bits;
@@ -175,17 +184,24 @@ class Kind {
     this.isUnordered = UNORDERED.has(label);
     this.isMatrix = MATRIX.has(label);
     this.isOmissible = OMISSIBLE.has(label);
-    this.value = undefined; // of a number, see `readNumber`
-    this.subscripted = null; // of a variable: the kinds of those with a subscript
-    this.applied = null; // of a name: the kind of its applications
-    this.batch = null; // whose answer has this label, and its number there
+    // Of a number, see `readNumber`
+    this.value = undefined;
+    // Of a variable: the kinds of those with a subscript.
+    this.subscripted = null;
+    // Of a name: the kind of its applications.
+    this.applied = null;
+    // Whose answer has this label, and its number there.
+    this.batch = null;
     this.number = -1;
-    this.round = 0; // see `flattenTree`
+    // See `flattenTree`
+    this.round = 0;
     this.variable = -1;
   }
 }
-const kinds = new Map(); // by label, then by text
-const operatorKinds = new Map(); // without text, by label
+// By label, then by text.
+const kinds = new Map();
+// Without text, by label.
+const operatorKinds = new Map();
 let knownKinds = 0;
 
 export function findKind(label, text) {
@@ -214,18 +230,28 @@ export function findSubscriptedKind(base, subscript) {
 export class OperatorNode {
   constructor(kind, children, at) {
     this.kind = kind;
-    this.label = kind.label; // operator, or kind of leaf
-    this.text = kind.text; // of a leaf
+    // Operator, or kind of leaf.
+    this.label = kind.label;
+    // Of a leaf.
+    this.text = kind.text;
     this.children = children;
-    this.at = at; // presentation node
-    this.grouped = false; // a product in brackets
-    this.variables = null; // of a differential operator that waits for its operand
-    this.name = null; // of a variable with a subscript: base, subscript, and its letters if it may be a derivative
-    this.size = 0; // nodes in it; 0: this and the following are not known yet
-    this.hasMatrix = false; // whether one of its nodes is one
+    // Presentation node.
+    this.at = at;
+    // A product in brackets.
+    this.grouped = false;
+    // Of a differential operator that waits for its operand.
+    this.variables = null;
+    // Of a variable with a subscript: base, subscript, and its letters if it may be a derivative.
+    this.name = null;
+    // Nodes in it; 0: this and the following are not known yet.
+    this.size = 0;
+    // Whether one of its nodes is one.
+    this.hasMatrix = false;
     this.hasOmissible = false;
-    this.hash = 0; // of its tree
-    this.sum = null; // its monomials, once they are known
+    // Of its tree.
+    this.hash = 0;
+    // Its monomials, once they are known.
+    this.sum = null;
   }
   is(labels) {
     return labels.has(this.label);
@@ -291,14 +317,20 @@ export class Item {
     this.role = role;
     this.node = node;
     this.at = at;
-    this.applies = false; // a function that takes what follows
-    this.bracket = ""; // the opening bracket around an operand
-    this.after = null; // the closing bracket with its scripts
-    this.upright = -2; // last node of a word of upright letters; -1: one italic letter
+    // A function that takes what follows.
+    this.applies = false;
+    // The opening bracket around an operand.
+    this.bracket = "";
+    // The closing bracket with its scripts.
+    this.after = null;
+    // Last node of a word of upright letters; -1: one italic letter.
+    this.upright = -2;
     this.word = "";
-    this.under = null; // range of a big operator
+    // Range of a big operator.
+    this.under = null;
     this.over = null;
-    this.scripts = null; // of a closing bracket
+    // Of a closing bracket.
+    this.scripts = null;
     this.tag = "";
   }
 }
@@ -338,7 +370,8 @@ class TextMeaning {
     this.isDots = /^[…⋯⋮⋱]$/.test(sign);
     this.isName = /^[\p{L}. ]{2,}$/u.test(sign) && [...sign].length > 1 && !(this.role & PRODUCT);
     this.isSign = (this.role & RELATION) !== 0 || /^[|‖/!.,;]$/.test(sign);
-    const named = LETTER_NAMES.get(text) ?? text.normalize("NFKD"); // styles of letters are small differences
+    // Styles of letters are small differences.
+    const named = LETTER_NAMES.get(text) ?? text.normalize("NFKD");
     this.kind = /^[∞∅⌀ℏℕℤℚℝℂ⊤⊥]$/u.test(text) ? "c" : "v";
     this.name = this.kind === "c" ? text : /^[A-Za-zΑ-ϵ]$/u.test(named) ? named : LETTER_NAMES.get(text) ?? text;
     this.leaf = findKind(this.kind, this.name);
@@ -370,7 +403,8 @@ class NodeAttributes {
     this.style = STYLES.get(this.mathvariant) ?? "";
     this.isWord = WORD_VARIANTS.has(this.mathvariant);
     this.isFence = this.fence === "true";
-    this.isBare = /^0(px|pt|em)?$/.test(this.linethickness ?? ""); // a fraction without its line
+    // A fraction without its line.
+    this.isBare = /^0(px|pt|em)?$/.test(this.linethickness ?? "");
     this.isWide = parseFloat(this.width ?? "0") >= MIN_CONDITION_SPACE_EM || this.linebreak === "newline";
   }
 }
@@ -381,7 +415,8 @@ export function findAttributes(lines) {
   return attributes;
 }
 
-export function forgetSymbols() { // between batches, if there are too many
+// Between batches, if there are too many.
+export function forgetSymbols() {
   if (Math.max(meanings.size, knownKinds, knownAttributes.size) <= MAX_KNOWN) return;
   for (const known of [meanings, kinds, operatorKinds, knownAttributes]) known.clear();
   knownKinds = 0;

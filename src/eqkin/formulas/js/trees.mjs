@@ -5,7 +5,8 @@ import { findUndefined, settle } from "./document.mjs";
 import { limits, session } from "./macros.mjs";
 
 const DROPPED_ATTRIBUTES = new Set(["href", "class", "style", "xmlns", "display", "alttext", "id", "encoding"]);
-const ERROR_COLOUR = "#e9c1b7"; // KaTeX shows refused commands in this colour
+// KaTeX shows refused commands in this colour.
+const ERROR_COLOUR = "#e9c1b7";
 
 // meaningless in a formula: controls, by which stored strings are separated, and what XML does not allow
 const CONTROLS = /[\u0000-\u001f\u007f\ufffe\uffff]/, ALL_CONTROLS = new RegExp(CONTROLS, "g");
@@ -99,10 +100,12 @@ function flatten(root, trees) {
       const before = next.length;
       let words = pushChildren(node, next);
       const count = next.length - before;
-      if (count) words = ""; // mixed content does not occur in presentation MathML
+      // Mixed content does not occur in presentation MathML.
+      if (count) words = "";
       if (CONTROLS.test(words)) words = words.replace(ALL_CONTROLS, "");
       if (words.length > limits.leaf_chars) throw new Error("eqkin:limit text longer than " + limits.leaf_chars);
-      const tag = count && TOKENS.has(node.type) ? "mrow" : node.type; // KaTeX puts whole expressions into <mo>
+      // KaTeX puts whole expressions into <mo>.
+      const tag = count && TOKENS.has(node.type) ? "mrow" : node.type;
       trees.addNode(tag, getAttributes(node), words, count);
     }
     level = next;
@@ -115,7 +118,8 @@ function flatten(root, trees) {
 function buildTree(latex, displayMode) {
   const dom = katex.__renderToDomTree(latex, {
     displayMode, output: "mathml", throwOnError: true, strict: "ignore", trust: false,
-    macros: {}, // definitions in a formula end with it; those of the document are found by `install`
+    // Definitions in a formula end with it; those of the document are found by `install`
+    macros: {},
     maxExpand: limits.macro_expansions, maxSize: limits.rule_size_em, errorColor: ERROR_COLOUR,
   });
   let node = dom;
@@ -158,7 +162,8 @@ function convertOne(latex, displayMode, trees) {
       return session.unknown.size ? { size, unknown: [...session.unknown] } : size;
     } catch (error) {
       trees.cutTo(before);
-      const name = findUndefined(error); // one that only appears when macros are expanded
+      // One that only appears when macros are expanded.
+      const name = findUndefined(error);
       if (name) settle([name]);
       else if (error instanceof RangeError) return { error: "eqkin:limit nesting too deep", position: -1 };
       else return { error: (error.rawMessage ?? error.message).toWellFormed(), position: error.position ?? -1 };

@@ -1,9 +1,9 @@
 // Weak forms of relations: F = ma, a = F/m and m = F/a all become F = am.
 //
-// Both sides are expanded into monomials: a rational coefficient and operands with rational powers. All are moved to one
-// side, common factors and denominators are cleared, logarithms are taken of an equation between an exponential and a
-// product, and roots are removed from an equation between two products. What is positive then goes to the left, the rest
-// to the right.
+// Both sides are expanded into monomials: a rational coefficient and operands with rational powers. All are moved to
+// one side, common factors and denominators are cleared, logarithms are taken of an equation between an exponential
+// and a product, and roots are removed from an equation between two products. What is positive then goes to the left,
+// the rest to the right.
 
 import { isExponential, mapChildren, number } from "./canonical.mjs";
 import {
@@ -11,15 +11,20 @@ import {
   findKind, hashTree, leaf, mixPair,
 } from "./symbols.mjs";
 
-export const MAX_WEAK_STATEMENTS = 4; // of one formula; further ones are steps of a derivation
-const MAX_WEAK_NODES = 50; // larger relations are hardly ever written in another way
-const MAX_TERMS = 24; // of an expanded side
+// Of one formula; further ones are steps of a derivation.
+export const MAX_WEAK_STATEMENTS = 4;
+// Larger relations are hardly ever written in another way.
+const MAX_WEAK_NODES = 50;
+// Of an expanded side.
+const MAX_TERMS = 24;
 const MAX_COEFFICIENT = 1e9;
-const DENOMINATORS = [1, 2, 3, 4, 6, 12]; // of powers
+// Of powers.
+const DENOMINATORS = [1, 2, 3, 4, 6, 12];
 
 class Factor {
   constructor(node, power) {
-    this.node = node; // its hash is known
+    // Its hash is known.
+    this.node = node;
     this.power = power;
   }
 }
@@ -28,7 +33,8 @@ class Monomial {
   constructor(numerator, denominator, factors) {
     this.numerator = numerator;
     this.denominator = denominator;
-    this.factors = factors; // each operand once
+    // Each operand once.
+    this.factors = factors;
   }
 }
 const findDivisor = (a, b) => (b ? findDivisor(b, a % b) : Math.abs(a) || 1);
@@ -116,7 +122,8 @@ function readNumber(node) {
 }
 
 function parseNumber(text) {
-  if (text.includes("/")) return text.split("/").map(Number); // written by buildSum
+  // Written by buildSum.
+  if (text.includes("/")) return text.split("/").map(Number);
   if (!/^[0-9]{1,8}([.][0-9]{1,6})?$/.test(text)) return null;
   const scale = 10 ** (text.split(".")[1]?.length ?? 0);
   const value = Math.round(parseFloat(text) * scale);
@@ -190,7 +197,8 @@ function mentions(node, names) {
 
 function raise(base, power) {
   hashTree(base);
-  if (base.hasMatrix) return makeAtom(base, power); // what does not commute cannot be cancelled
+  // What does not commute cannot be cancelled.
+  if (base.hasMatrix) return makeAtom(base, power);
   const sum = expand(base);
   if (sum.length !== 1) {
     if (!Number.isInteger(power) || power < 1 || sum.length ** power > MAX_TERMS)
@@ -260,7 +268,8 @@ function toFraction(power) {
   return denominator === undefined ? null : [Math.round(power * denominator), denominator];
 }
 
-const wholeKinds = []; // of n/1, by n
+// Of n/1, by n.
+const wholeKinds = [];
 
 function findFractionKind(numerator, denominator) {
   if (denominator !== 1 || numerator < 0 || numerator > 99) return findKind("n", numerator + "/" + denominator);
@@ -288,7 +297,8 @@ function buildProduct({ numerator, denominator, factors }, at) {
 
 // Multiply all terms so that no operand has a negative power, or a positive one in all of them.
 function clearDenominators(terms) {
-  const lowest = [], times = []; // the lowest power of each operand, and in how many terms it is
+  // The lowest power of each operand, and in how many terms it is.
+  const lowest = [], times = [];
   let numerators = 0, denominators = 1;
   for (const { numerator, denominator, factors } of terms) {
     numerators = findDivisor(numerator, numerators);
@@ -348,7 +358,8 @@ function simplifyPair(terms) {
 // variable of derivatives if there is only one, the range from 1 to n of a sum, max or sup.
 class Simplifier {
   constructor(root) {
-    this.arguments = new Map(); // function -> hash of its arguments; 0: they differ or are no variables
+    // Function -> hash of its arguments; 0: they differ or are no variables.
+    this.arguments = new Map();
     this.byVariable = new Set();
     this.visit(root);
   }
@@ -386,6 +397,11 @@ class Simplifier {
   }
 }
 
+/**
+ * Return the weak form of a relation; the node itself if it has none.
+ * @param {OperatorNode} node
+ * @returns {OperatorNode}
+ */
 export function weaken(node) {
   if (node.children.length !== 2 || !node.is(SOLVABLE)) return node;
   hashTree(node);

@@ -83,7 +83,8 @@ const ALPHABETS = ["abcfghjklmnopqrstuvwxyz", "ABCDEFGHJKLMNQRSUVWXYZ", "αβγ�
 const FUNCTION_SCRIPTS = words("idx pow star prime mark transpose adjoint");
 const FRESH_LETTERS = [["a", "b"], ["x", "y"], ["u", "v"], ["p", "q"], ["m", "n"]];
 
-function makeRandom(seed) { // mulberry32
+// mulberry32.
+function makeRandom(seed) {
   let state = seed >>> 0;
   return () => {
     state = (state + 0x6d2b79f5) >>> 0;
@@ -106,7 +107,8 @@ class NotationWriter {
     this.free = {};
     for (const kind in FREEDOMS) this.free[kind] = random() < FREEDOMS[kind];
     this.transpose = this.pick(TRANSPOSES);
-    this.sized = random() < 0.5; // \left( instead of (
+    // \left( instead of (.
+    this.sized = random() < 0.5;
     this.dot = this.pick(["", "", " \\cdot ", " \\, "]);
     this.upright = random() < 0.25 ? "\\mathrm{d}" : "d";
     this.partial = parser.nodes.some(({ meaning }) => meaning.raw === "∂");
@@ -114,8 +116,10 @@ class NotationWriter {
       P: this.pick(["P", "\\Pr", "\\mathbb{P}", "\\operatorname{P}", "\\mathrm{P}"]) };
     this.bold = this.pick(["", "\\mathbf", "\\boldsymbol", "\\vec"]);
     this.inRange = false;
-    this.letters = new Map(); // letter -> its new name
-    this.whole = new Map(); // variable with its subscript -> a letter
+    // Letter -> its new name.
+    this.letters = new Map();
+    // Variable with its subscript -> a letter.
+    this.whole = new Map();
     this.chooseStyles();
     if (renamed) this.chooseLetters();
     if (this.free.subscript) this.chooseWhole(root);
@@ -646,7 +650,8 @@ class NotationWriter {
     const by = node.children.filter((child) => child.label === "by");
     const [body] = node.children;
     const sign = BIG_COMMANDS.get(node.label) ?? `\\${node.label}`;
-    this.inRange = true; // i = 1 is not 1 = i
+    // I = 1 is not 1 = i.
+    this.inRange = true;
     const range = (from === undefined
       ? ""
       : `_{${this.print(from)}}`) + (to === undefined ? "" : `^{${this.print(to)}}`);
@@ -720,7 +725,8 @@ const BRACKET_PAIRS = readRows(String.raw`
 `);
 
 const around = (open, close) => (writer, node) => [`${open}${writer.join(node.children, ", ")}${close} `, LEVEL.atom];
-const WRITERS = { // label -> [LaTeX, level]
+// Label -> [LaTeX, level].
+const WRITERS = {
   mark: (writer, { children: [base, mark] }) => [writer.writePower(base, mark.text), LEVEL.closed],
   column: (writer, node) => [`\\begin{pmatrix} ${writer.join(node.children, " \\\\ ")} \\end{pmatrix}`, LEVEL.atom],
   rows: (writer, node) => {
@@ -742,9 +748,13 @@ const WRITERS = { // label -> [LaTeX, level]
   colon: (writer, node) => [writer.join(node.children, " : ", LEVEL.relation), LEVEL.given],
 };
 
-// One batch as for `parseOperators`, with a seed for each tree, `count`, and the shares to paraphrase and to rename; the
-// answer is for each tree a list of [LaTeX, whether variables are renamed, whether it is a paraphrase], empty if the tree
-// was not parsed completely.
+/**
+ * Print the trees of a batch in other notations: for each a list of [LaTeX, whether variables are renamed, whether it
+ * is a paraphrase], empty if the tree was not parsed completely.
+ * @param {string} json a batch in the format of columns.mjs, with a seed for each tree (`seeds`), the number of
+ *   notations (`count`), and the shares to paraphrase and to rename (`paraphrased`, `renamed`)
+ * @returns {string} JSON
+ */
 export function writeNotations(json) {
   forgetSymbols();
   const batch = JSON.parse(json);

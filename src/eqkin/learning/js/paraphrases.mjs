@@ -1,5 +1,5 @@
-// What another author may write instead of a formula, although it does not mean exactly the same: a sum for an integral,
-// u for u(x, t), x(n) for x_n, a term on the other side, another name for what is defined, no constants.
+// What another author may write instead of a formula, although it does not mean exactly the same: a sum for an
+// integral, u for u(x, t), x(n) for x_n, a term on the other side, another name for what is defined, no constants.
 //
 // Unlike notations, paraphrases have other canonical forms. Each uses some kinds (CHANCES), everywhere in the formula.
 
@@ -9,7 +9,8 @@ import {
   words,
 } from "../../formulas/js/symbols.mjs";
 
-export const FIXED_LETTERS = words("d e i E P T C H O ∂ ∇ Δ π"); // their names mean something
+// Their names mean something.
+export const FIXED_LETTERS = words("d e i E P T C H O ∂ ∇ Δ π");
 // kind of paraphrase -> probability that it is used
 const CHANCES = {
   arguments: 0.4, sequence: 0.35, accents: 0.4, subscripts: 0.25, ranges: 0.4, continuous: 0.3, laplacian: 0.5,
@@ -24,10 +25,13 @@ const isLetterNode = (node) => node.label === "v" && node.text.length === 1;
 export class Paraphrase {
   constructor(root, random, at) {
     this.random = random;
-    this.at = at; // a presentation node that is no letter: new variables are printed by their text
+    // A presentation node that is no letter: new variables are printed by their text.
+    this.at = at;
     this.used = new Set(Object.keys(CHANCES).filter((kind) => random() < CHANCES[kind]));
-    this.argumentsOf = new Map(); // function -> its only arguments, or null
-    this.letters = new Map(); // letter -> how often it occurs
+    // Function -> its only arguments, or null.
+    this.argumentsOf = new Map();
+    // Letter -> how often it occurs.
+    this.letters = new Map();
     for (let level = [root]; level.length; level = level.flatMap((node) => node.children))
       for (const node of level) {
         if (node.label === "v") this.letters.set(node.text, (this.letters.get(node.text) ?? 0) + 1);
@@ -160,7 +164,8 @@ function dropConstants(node, paraphrase) {
   return rest.length && rest.length < node.children.length ? combine("*", rest, node.at) : null;
 }
 
-const CHANGES = { // label -> kind of paraphrase -> how to change a node of this label, or null to leave it
+// Label -> kind of paraphrase -> how to change a node of this label, or null to leave it.
+const CHANGES = {
   app: {
     sequence: ({ children: [name, ...list] }, paraphrase) =>
       (isLetterNode(name) && list.length === 1 && isLetterNode(list[0]) && INDICES.test(list[0].text)
