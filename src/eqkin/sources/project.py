@@ -28,8 +28,6 @@ _NOT_MAIN = (*STYLE_SUFFIXES, ".bbl", ".bib", ".bst", ".txt", ".md", ".cfg", ".x
 # The includes of a larger file are not counted to rank it.
 _MAX_RANKED_BYTES = 5_000_000
 _MAX_README_BYTES = 1_000_000
-# The marks of \verb are not further apart.
-_MAX_VERB_CHARS = 2_000
 _MAX_NOTES = 100
 
 _DOCUMENT_CLASS = re.compile(
@@ -41,16 +39,12 @@ _COMMAND_BYTES = re.compile(rb"\\[a-zA-Z]{2,}|\$")
 _COMMAND = re.compile(r"\\[a-zA-Z]{2,}|\$")
 _BODY_START = re.compile(r"\\begin\s{0,20}\{document\}")
 _CLASS_COMMAND = re.compile(r"\\document(?:class|style)(?![a-zA-Z])")
-_VERBATIM = r"verbatim\*?|Verbatim\*?|BVerbatim|lstlisting|minted|comment|filecontents\*?"
 _INCLUDE_TOKEN = re.compile(
-    rf"""
-      \\begin\s{{0,20}}\{{(?P<verbatim>{_VERBATIM})\}}
-    | \\(?:verb|lstinline)\*?(?P<verb>[^\sa-zA-Z*\\{{\[])
-    | \\(?P<include>input|include|subfile|subfileinclude)(?![a-zA-Z@])
+    r"""
+      \\(?P<include>input|include|subfile|subfileinclude)(?![a-zA-Z@])
     | \\(?P<import>(?:sub)?(?:import|inputfrom|includefrom))(?![a-zA-Z@])\*?
-    | (?P<end>\\endinput(?![a-zA-Z@])|\\end\s{{0,20}}\{{document\}})
+    | (?P<end>\\endinput(?![a-zA-Z@])|\\end\s{0,20}\{document\})
     | \\[^a-zA-Z]
-    | %[^\n]*
     """,
     re.VERBOSE,
 )
@@ -98,11 +92,10 @@ def read_project(files: Files, *, key: str, origin: str, main: str | None = None
         raise LimitReached(f"{origin}: {error}") from error
     # A paper without a single command was withdrawn, or is none.
     if stray and _COMMAND.search(text) is None:
-        withdrawn = "auto-ignore" in text[:1000]
+        withdrawn = b"auto-ignore" in files[main][:1000]
         raise BadInput(f"{origin}: " + ("was withdrawn: holds no paper" if withdrawn else "holds no TeX"))
-    shown = strip_comments(text)
-    styles = expander.preambles + read_local_styles(files, main, shown, expander.loaded)
-    bibliographies = read_bibliography(files, main, shown, expander.used, stray=stray)
+    styles = expander.preambles + read_local_styles(files, main, text, expander.loaded)
+    bibliographies = read_bibliography(files, main, text, expander.used, stray=stray)
     return Paper(key, text, origin, styles=styles, bibliography=bibliographies, notes=expander.notes)
 
 
@@ -120,7 +113,7 @@ def choose_main_file(files: Files, name: str) -> str:
         raise BadInput(f"{name}: holds no TeX file")
     if len(texts) == 1:
         return texts[0]
-    included = set().union(*(find_included_files(path, decode_text(files[path]), files) for path in texts))
+    included = set().union(*(find_included_files(path, files[path], files) for path in texts))
     preferred = _read_toplevel_names(files)
     # Of equals, the first in the alphabet.
     return max(sorted(texts), key=lambda path: _rank_main_file(path, files[path], path in preferred, path in included))
@@ -166,14 +159,14 @@ def _parse_readme_json(text: str) -> set[str]:
     return {name for e in entries if e.get("usage") == "toplevel" and isinstance(name := e.get("filename"), str)}
 
 
-def find_included_files(path: str, text: str, names: Container[str]) -> set[str]:
-    """Return those of `names` that the file `path`, with this text, includes itself."""
+def find_included_files(path: str, raw: bytes, names: Container[str]) -> set[str]:
+    """Return those of `names` that the file `path`, with this content, includes itself."""
     # The folder of the file, and those above up to the root.
     folders = [posixpath.dirname(path)]
     while folders[-1]:
         folders.append(posixpath.dirname(folders[-1]))
     found: set[str] = set()
-    for include in list_includes(text):
+    for include in list_includes(_read_text(raw)):
         searched = tuple(posixpath.join(folder, include.folder or "") for folder in folders)
         candidates = list_candidate_paths(include.file, searched)
         found.update([name for name in candidates if name in names and name != path][:1])
@@ -195,36 +188,29 @@ class Include:
 
 
 def list_includes(text: str) -> list[Include]:
-    r"""Return the files that `text` includes with `\input` and similar commands."""
+    r"""Return the files that a text without comments includes with `\input` and similar commands."""
     return [token for token in iter_includes(text) if isinstance(token, Include)]
 
 
 def iter_includes(text: str) -> Iterator[Include | int]:
-    r"""Yield the includes of `text` in order, without those in comments and verbatim.
+    r"""Yield the includes of a text without comments, in order.
 
     A last integer is the position of `\endinput` or `\end{document}`, where reading stops.
     """
-    closed: dict[str, bool] = {}
     position = 0
     while match := _INCLUDE_TOKEN.search(text, position):
         position = match.end()
-        if name := match["verbatim"]:
-            end = rf"\end{{{name}}}"
-            # A missing end is searched for only once.
-            if closed.get(name, True):
-                found = text.find(end, position)
-                closed[name] = found >= 0
-                position = found + len(end) if found >= 0 else position
-        elif mark := match["verb"]:
-            line_end = text.find("\n", position, position + _MAX_VERB_CHARS)
-            found = text.find(mark, position, line_end if line_end >= 0 else position + _MAX_VERB_CHARS)
-            position = found + 1 if found >= 0 else position
-        elif match["end"]:
+        if match["end"]:
             yield match.start()
             return
-        elif (include := _parse_include(text, match)) is not None:
+        if (include := _parse_include(text, match)) is not None:
             position = include.end
             yield include
+
+
+def _read_text(raw: bytes) -> str:
+    """Return the text of a file without comments and verbatim text, which may look like LaTeX."""
+    return strip_comments(decode_text(raw))
 
 
 def _parse_include(text: str, match: re.Match[str]) -> Include | None:
@@ -291,7 +277,7 @@ class IncludeExpander:
     def expand(self, main: str) -> str:
         """Return the text of `main` with everything it includes; raise `LimitReached`."""
         self._main_folder = posixpath.dirname(main)
-        self._expand_file(main, decode_text(self._files[main]), self._main_folder, (main,))
+        self._expand_file(main, _read_text(self._files[main]), self._main_folder, (main,))
         return "".join(self._pieces)
 
     def _append(self, piece: str) -> None:
@@ -348,7 +334,7 @@ class IncludeExpander:
         """Return the text of an included file; of a complete document only its body, its preamble is kept apart."""
         if path in self._bodies:
             return self._bodies[path]
-        text = decode_text(self._files[path])
+        text = _read_text(self._files[path])
         begin = _BODY_START.search(text)
         if begin is not None and _CLASS_COMMAND.search(text, 0, begin.start()):
             preamble = text[: begin.start()]
@@ -382,10 +368,10 @@ def read_local_styles(files: Files, main: str, text: str, loaded: Iterable[str] 
         if path in seen:
             continue
         seen.add(path)
-        style = decode_text(files[path])
+        style = _read_text(files[path])
         styles.append(style)
         own_folders = (posixpath.dirname(path), *folders)
-        queue += _find_styles(strip_comments(style), own_folders, files)
+        queue += _find_styles(style, own_folders, files)
         for include in list_includes(style):
             queue += [p for p in list_candidate_paths(include.file, own_folders) if p in files][:1]
     return styles

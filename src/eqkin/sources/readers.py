@@ -393,7 +393,7 @@ def _select_main_files(root: Path, paths: list[Path]) -> Iterator[Path]:
 def _find_included_names(name: str, path: Path, names: Mapping[str, Path]) -> set[str]:
     """Return those of `names` that the file `name` includes itself."""
     try:
-        return find_included_files(name, decode_text(read_capped(path, LIMITS.file_bytes)), names)
+        return find_included_files(name, read_capped(path, LIMITS.file_bytes), names)
     except EqkinError:
         # The item of the file itself will fail with the reason.
         return set()
