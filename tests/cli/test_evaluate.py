@@ -89,12 +89,6 @@ def test_labelled_reports_bad_files_in_one_line(tmp_path, equations):
     assert ended.err.startswith("eqkin: ") and ended.err.count("\n") == 1
 
 
-def test_labelled_skips_unreadable_formulas_on_request(tmp_path):
-    path = labelled_file(tmp_path, [*EQUATIONS, (r"\begin{nope}", "sum")])
-    found = eqkin("evaluate", "labelled", path, "--skip-unreadable", "--json").json
-    assert found == eqkin("evaluate", "labelled", labelled_file(tmp_path), "--json").json
-
-
 def test_judged_compares_systems_and_runs(tmp_path):
     (tmp_path / "theirs.txt").write_text(PERFECT)
     command = ["evaluate", "judged", judged_folder(tmp_path / "tiny"), "--run", tmp_path / "theirs.txt"]

@@ -84,10 +84,8 @@ def test_formulas_may_begin_with_a_minus(library, formula):
     assert len(json.loads(_run("search", "x", "-k2", "-l", library, "--json").stdout)["hits"]) == 2
 
 
-def test_open_prints_the_address_of_the_source_or_of_the_page(library):
+def test_open_prints_the_address_of_the_source(library):
     assert _run("open", "atlas:probability#4", "--print", "-l", library).stdout == "atlas/probability.tex\n"
-    page = _run("open", "atlas:probability#4", "--print", "-l", library, "--page", "http://127.0.0.1:8017/").stdout
-    assert page == "http://127.0.0.1:8017/paper?key=atlas%3Aprobability&at=4\n"
     assert "cannot be opened" in str(_run("open", "atlas:probability#4", "-l", library).exception)
 
 

@@ -82,17 +82,11 @@ def test_read_labelled_limits_size(tmp_path):
         read_labelled(_file(tmp_path, [{"latex": "x", "label": "a"}] * 5_001))
 
 
-def test_read_labelled_names_or_skips_unreadable_formulas(tmp_path):
+def test_read_labelled_names_unreadable_formulas(tmp_path):
     entries = [*_ENTRIES[:3], {"latex": r"\frac{1}", "label": "fraction"}, *_ENTRIES[3:]]
     path = _file(tmp_path, entries)
     with pytest.raises(BadInput, match=r"entry 4, '\\\\frac\{1\}': the formula cannot be read"):
         read_labelled(path)
-    found = read_labelled(path, skip_unreadable=True)
-    assert list(found.skipped) == ["4"]
-    assert found.labels == [entry["label"] for entry in _ENTRIES]
-    assert found.equations.formulas.latex == [entry["latex"] for entry in _ENTRIES]
-    with pytest.raises(BadInput, match="entry 1"):
-        read_labelled(_file(tmp_path, entries[3:4]), skip_unreadable=True)
 
 
 def test_atlas_is_a_labelled_set():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -244,7 +245,7 @@ def index(
     ):
         reread = _reread_equations(opened, executor, check_trees=rebuild)
         report = update_with_progress(opened, executor, rebuild=rebuild, model=model, device=device)
-    sizes = get_index_sizes(library)
+    sizes, _ = measure_index(library)
 
     def render() -> None:
         if reread:
@@ -313,28 +314,18 @@ def describe_update(report: UpdateReport) -> str:
     return "; ".join(parts)
 
 
-def get_index_sizes(library: Path) -> dict[str, int]:
-    """Return the bytes on disk of each part of a library's index; empty if there is no index or it is damaged."""
+def measure_index(library: Path) -> tuple[dict[str, int], int]:
+    """Return the bytes of each part of an index, and how many of its equations could not be parsed completely.
+
+    Without an index, or if it is damaged, there are no parts and no equations.
+    """
     from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
 
-    folder = library.expanduser() / INDEX_FOLDER
-    try:
-        manifest = IndexManifest.load(folder)
-    except CorruptData:
-        return {}
-    return manifest.compute_sizes() if manifest else {}
-
-
-def get_unparsed_count(library: Path) -> int:
-    """Count the indexed equations that could not be parsed completely; 0 if there is no index or it is damaged."""
-    from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
-
-    folder = library.expanduser() / INDEX_FOLDER
-    try:
-        manifest = IndexManifest.load(folder)
-        return manifest.unparsed if manifest else 0
-    except CorruptData:
-        return 0
+    with suppress(CorruptData):
+        manifest = IndexManifest.load(library.expanduser() / INDEX_FOLDER)
+        if manifest is not None:
+            return manifest.compute_sizes(), manifest.unparsed
+    return {}, 0
 
 
 def describe_sizes(sizes: dict[str, int], equations: int) -> str:

@@ -22,7 +22,6 @@ class OutputForm(StrEnum):
     """Output format for each formula."""
 
     mathml = "mathml"
-    tree = "tree"
     operators = "operators"
     json = "json"
 
@@ -36,8 +35,8 @@ def convert(
         OutputForm,
         typer.Option(
             "--to",
-            help="mathml; tree: MathML as nested JSON; operators: what the formula says, the same for equivalent "
-            "notations, as nested JSON; json: latex, mathml, degraded, repaired, error.",
+            help="mathml; operators: what the formula says, the same for equivalent notations, as nested JSON; json: "
+            "latex, mathml, degraded, repaired, error.",
         ),
     ] = OutputForm.mathml,
 ) -> None:
@@ -52,9 +51,7 @@ def convert(
 
         eqkin convert --to operators 'a > b/2' 'a > \frac{b}{2}'
 
-        eqkin convert --to tree < formulas.txt
-
-        echo '\frac{a}{b}' | eqkin convert --to json
+        eqkin convert --to json < formulas.txt
     """
     failures = 0
     lines = formulas if formulas else _read_lines()
@@ -85,7 +82,7 @@ def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str
     """Yield what to print for each formula, and an error or ""."""
     from eqkin.formulas.conversion import convert_formulas
     from eqkin.formulas.engine import Failure, borrow_engine
-    from eqkin.formulas.mathml import to_json, to_mathml, to_node
+    from eqkin.formulas.mathml import to_mathml, to_node
     from eqkin.latex.typed import clean_typed_formula
 
     numbered = enumerate(lines, 1)
@@ -109,8 +106,6 @@ def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str
                 yield to_mathml(node), ""
             elif form is OutputForm.operators:
                 yield json.dumps(conversion.operators.to_json(outcome.tree), ensure_ascii=False), ""
-            elif form is OutputForm.tree:
-                yield json.dumps(to_json(node), ensure_ascii=False), ""
             else:
                 fields = {"latex": text, "mathml": to_mathml(node), "degraded": list(outcome.unknown)}
                 yield orjson.dumps(fields | {"repaired": outcome.repaired}).decode(), ""

@@ -11,7 +11,7 @@ import orjson
 import typer
 
 import eqkin
-from eqkin.cli.build import describe_sizes, get_index_sizes, get_unparsed_count
+from eqkin.cli.build import describe_sizes, measure_index
 from eqkin.cli.console import ProgressDisplay, emit, guard_output, print_problems, stop_politely
 from eqkin.cli.options import MILVUS_VARIABLE, AsJson, CollectionName, LibraryFolder
 from eqkin.errors import strip_control_chars
@@ -35,8 +35,9 @@ def stats(
     from eqkin.library.statistics import compute_statistics
 
     with eqkin.Library.open(library) as opened:
-        numbers = compute_statistics(opened) | {"index": get_index_sizes(library)}
-        numbers["equations"]["unparsed"] = get_unparsed_count(library)
+        sizes, unparsed = measure_index(library)
+        numbers = compute_statistics(opened) | {"index": sizes}
+        numbers["equations"]["unparsed"] = unparsed
         emit(numbers, as_json, lambda: print_statistics(numbers))
 
 

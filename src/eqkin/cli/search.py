@@ -333,32 +333,21 @@ def show(
 def open_equation(
     searched: SearchedCollection,
     equation: EquationId,
-    page: Annotated[
-        str,
-        typer.Option(metavar="URL", help="Open it on the page of this server instead, as in http://127.0.0.1:8017."),
-    ] = "",
     only_print: Annotated[bool, typer.Option("--print", help="Print the address instead of opening it.")] = False,
 ) -> None:
     """Open the paper of an equation where it comes from: at arXiv, by its DOI, or its file.
 
-    **Examples**
+    **Example**
 
         eqkin open 'arxiv:1706.03762#0'
-
-        eqkin open atlas:probability#bayes --page http://127.0.0.1:8017
     """
     with searched.open_engine() as engine:
         record = engine.get_equation(equation)
     address = find_address(record)
-    if page:
-        from urllib.parse import urlencode
-
-        place = {"key": record.paper.key, "at": record.id.rpartition("#")[2]}
-        address = f"{page.rstrip('/')}/paper?{urlencode(place)}"
     if only_print:
         typer.echo(address)
     elif not address.startswith(("http://", "https://")) and not Path(address).exists():
-        raise BadInput(f"{record.paper.key} comes from {address}, which cannot be opened; --page opens a server's page")
+        raise BadInput(f"{record.paper.key} comes from {address}, which cannot be opened")
     elif typer.launch(address):
         raise BadInput(f"no program opens {address}; --print prints it")
 
@@ -422,7 +411,6 @@ def rank(
     model: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the network.", show_default="the bundled one")
     ] = None,
-    tag: Annotated[str, typer.Option(help="The run's name.")] = "eqkin",
 ) -> None:
     """Rank all formulas of a collection for each topic, as a TREC run: topic Q0 formula rank score tag.
 
@@ -437,8 +425,6 @@ def rank(
     from eqkin.search.query import FormulaReader
     from eqkin.search.trec import encode_formulas, iter_run_lines, read_table
 
-    if len(tag.split()) != 1:
-        raise typer.BadParameter("--tag must be one word")
     tables = read_table(topics), read_table(formulas)
     encoder = Encoder.load(model)
     reader = FormulaReader()
@@ -447,5 +433,5 @@ def rank(
     for path, encoded in ((topics, queries), (formulas, ranked)):
         for name, problem in encoded.problems.items():
             typer.secho(strip_control_chars(f"eqkin: {path}, {name}: {problem}", lines=True), err=True)
-    write_stream(out, (line.encode() for line in iter_run_lines(queries, ranked, tag)))
+    write_stream(out, (line.encode() for line in iter_run_lines(queries, ranked, "eqkin")))
     typer.echo(f"{len(queries.names):,} topics, {len(ranked.names):,} formulas ranked for each: {out}", err=True)

@@ -278,7 +278,6 @@ def labelled(
             metavar="DIR", help="Folder of the network that the search engine uses.", show_default="the bundled one"
         ),
     ] = None,
-    skip: Annotated[bool, typer.Option("--skip-unreadable", help="Leave out formulas that cannot be read.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Labelled equations: does the nearest one have the same label (accuracy), are pairs of a label nearest (ranking).
@@ -299,11 +298,8 @@ def labelled(
     if names and model:
         raise BadInput(f"--model is for the engine: name {model} among the --systems instead")
     with open_progress(as_json):
-        sets = [read_labelled(path, skip_unreadable=skip) for path in files or []] or [load_atlas_set()]
+        sets = [read_labelled(path) for path in files or []] or [load_atlas_set()]
         check_distinct("labelled sets", [one.name for one in sets])
-        for one in sets:
-            if one.skipped and not as_json:
-                typer.echo(f"{one.name}: {len(one.skipped):,} formulas cannot be read and are left out", err=True)
         systems = make_systems(split_names(names))
         results: dict[str, Any] = {}
         for one in sets:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,19 +60,13 @@ class LabelledSet:
     name: str
     equations: NamedFormulas
     labels: list[str]
-    # Unreadable equations that were left out, and why.
-    skipped: dict[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
-def read_labelled(path: Path, *, skip_unreadable: bool = False) -> LabelledSet:
+def read_labelled(path: Path) -> LabelledSet:
     """Read a JSON file, `[{"latex": ..., "label": ...}, ...]`; labels are strings or whole numbers.
-
-    Args:
-        path: The file.
-        skip_unreadable: Leave out formulas that cannot be read; the set lists them.
 
     Raises:
         BadInput: The file has another form or is empty, or a formula cannot be read.
@@ -89,18 +83,15 @@ def read_labelled(path: Path, *, skip_unreadable: bool = False) -> LabelledSet:
         )
     entries = [_parse_entry(entry, f"{path}, entry {number}") for number, entry in enumerate(data, 1)]
     read = read_formulas([(str(number), latex) for number, (latex, _) in enumerate(entries, 1)])
-    kept = np.flatnonzero(read.readable)
-    if read.problems and (not skip_unreadable or not len(kept)):
+    if read.problems:
         problems = [
             f"entry {number}, {entries[int(number) - 1][0][:100]!r}: {problem}"
             for number, problem in read.problems.items()
         ]
         more = f"; and {len(problems) - 3:,} more" if len(problems) > 3 else ""
-        remedy = "correct these formulas, or skip them (--skip-unreadable)"
-        raise BadInput(f"{path}: {'; '.join(problems[:3])}{more}; {remedy}")
-    equations = NamedFormulas([read.names[index] for index in kept.tolist()], read.formulas.select(kept))
-    labels = [entries[index][1] for index in kept.tolist()]
-    return LabelledSet(make_name(path.resolve().stem), equations, labels, read.problems)
+        raise BadInput(f"{path}: {'; '.join(problems[:3])}{more}; correct these formulas")
+    equations = NamedFormulas(read.names, read.formulas)
+    return LabelledSet(make_name(path.resolve().stem), equations, [label for _, label in entries])
 
 
 def _parse_entry(entry: Any, where: str) -> tuple[str, str]:

@@ -285,15 +285,3 @@ def list_nodes(root: Node) -> list[Node]:
     for node in nodes:
         nodes.extend(node.children)
     return nodes
-
-
-def to_json(root: Node) -> dict[str, object]:
-    """Return the tree as nested dictionaries (tag, attributes, text, children) without empty parts."""
-    out: dict[str, object] = {"tag": root.tag}
-    if root.attributes:
-        out["attributes"] = root.attributes
-    if root.text:
-        out["text"] = root.text
-    if root.children:
-        out["children"] = [to_json(child) for child in root.children]
-    return out
