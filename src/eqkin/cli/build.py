@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from eqkin.library.ingest import AddReport
     from eqkin.sources.metadata import MetadataSnapshot
 
-DEVICE_THREADS = 4  # prepare trees for a GPU, which embeds faster than one core can read them
+# Prepare trees for a GPU, which embeds faster than one core can read them.
+DEVICE_THREADS = 4
 _STAGE_NAMES = {
     "formulas": "indexing formulas",
     "words": "indexing text",

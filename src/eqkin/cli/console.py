@@ -99,7 +99,8 @@ def stop_politely(message: str) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-_LOG_SECONDS = 30.0  # after which a log repeats the progress of the same task
+# Seconds after which a log repeats the progress of the same task.
+_LOG_SECONDS = 30.0
 
 
 class ProgressDisplay:

@@ -18,7 +18,8 @@ from eqkin.search.results import BAND_TITLES, EquationRecord, Hit, PaperHit, Pap
 
 _MAX_EXPLAINED_PARTS = 6
 _MAX_SHOWN_FIELDS = 8
-_PROSE_CHARS = 100  # on each side of an equation
+# Characters of prose on each side of an equation.
+_PROSE_CHARS = 100
 
 
 def format_results(results: Results, form: str, topic: str = "1", *, header: bool = True) -> str:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from eqkin.search.reader import ReadQuery
     from eqkin.search.results import EquationRecord, Filters, Results, SearchOptions
 
-_MAX_SUGGESTED_FIELDS = 12  # shown if none is similar to the one asked for
+# Subject areas that are shown if none is similar to the one asked for.
+_MAX_SUGGESTED_FIELDS = 12
 _FILE_NAME = re.compile(r"[^\\${}^\n]+\.[A-Za-z]+")
 _YEAR_RANGE = re.compile(r"(\d{1,4})?(-)?(\d{1,4})?")
 

@@ -28,7 +28,8 @@ WorkerCount = Annotated[
     int, typer.Option(min=0, max=256, metavar="N", help="Number of server processes; 0 starts one per processor.")
 ]
 
-_ACCESS = "Access"  # heading of options in the help
+# Heading of options in the help.
+_ACCESS = "Access"
 _MIN_TOKEN_CHARS = 8
 _LOOPBACK_ADDRESSES = ("127.0.0.1", "localhost", "::1")
 _SHOWN_EQUATION = "atlas:probability#bayes"

@@ -26,13 +26,20 @@ from eqkin.errors import BadInput, CorruptData, EqkinError, StorageFailed, Unrea
 Row: TypeAlias = dict[str, Any]
 
 COLLECTION_FORMAT = 3
-MAX_TEXT_BYTES = 65_535  # of a text field
-MAX_FIELDS = 256  # subject fields of a paper that can be filtered by
-MAX_FIELD_BYTES = 512  # of the name of a subject field; a longer one is truncated
-MAX_ROWS = 16_384  # that Milvus returns at once
-NO_YEAR = -1_000_000_000  # an unknown year
-KEY_END = 1 << 63  # all keys are smaller
-STATE_KEY = 0  # of the row of NAME_papers that describes the collection
+# The longest text field that Milvus takes.
+MAX_TEXT_BYTES = 65_535
+# Subject fields of a paper that can be filtered by.
+MAX_FIELDS = 256
+# The longest name of a subject field; a longer one is truncated.
+MAX_FIELD_BYTES = 512
+# Rows that Milvus returns at once.
+MAX_ROWS = 16_384
+# An unknown year.
+NO_YEAR = -1_000_000_000
+# All keys are smaller than this.
+KEY_END = 1 << 63
+# The key of the row of NAME_papers that describes the collection.
+STATE_KEY = 0
 
 _ANALYZER = {
     "tokenizer": "standard",
@@ -41,9 +48,11 @@ _ANALYZER = {
 _CALL_SECONDS = 30.0
 # Milvus Lite closes connections that send more pings
 _GRPC_OPTIONS = {"grpc.keepalive_permit_without_calls": 0, "grpc.keepalive_time_ms": 60_000}
-_KEYS_PER_CALL = 1_000  # rows with long texts
+# Rows with long texts that are read at once.
+_KEYS_PER_CALL = 1_000
 _NO_COLLECTION = 100
-_EXHAUSTED = frozenset({3, 4, 7, 8, 9})  # out of memory, disk or quota
+# Out of memory, disk or quota.
+_EXHAUSTED = frozenset({3, 4, 7, 8, 9})
 _COLLECTION_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 
 
@@ -303,7 +312,8 @@ def parse_address(uri: str) -> tuple[str, str, str]:
     try:
         parts = urlsplit(uri)
         port = parts.port
-    except ValueError:  # its message contains parts of the password
+    # Its message contains parts of the password.
+    except ValueError:
         raise wrong from None
     if parts.scheme not in ("http", "https", "tcp") or not parts.hostname or "@" in parts.path + parts.query:
         raise wrong

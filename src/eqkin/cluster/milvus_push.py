@@ -42,10 +42,13 @@ from eqkin.search.results import EquationRecord, PaperPage
 
 DESCRIBED_FIELDS = ("latex", "label", "section", "before", "after", "printed", "whole", "inline")
 AUTHOR_SEPARATOR = "|"
-NO_TERM = (1 << 32) - 1  # Milvus takes smaller numbers
-_ROWS_PER_MESSAGE = 500  # far less than the 64 MB that Milvus takes at once
+# Milvus takes smaller numbers.
+NO_TERM = (1 << 32) - 1
+# These rows are far smaller than the 64 MB that Milvus takes at once.
+_ROWS_PER_MESSAGE = 500
 _PAPERS_PER_BATCH = 50
-_HEADING_WEIGHT = 4  # how often a heading is repeated
+# How often a heading is repeated.
+_HEADING_WEIGHT = 4
 _TITLE_WEIGHT = 3
 _ABSTRACT_WEIGHT = 2
 _MAX_PASSAGE_CHARS = 15_000
@@ -56,15 +59,22 @@ _MAX_COUNTED_FIELDS = 500
 class PushReport:
     """Counts of what a push did: so far, or in the end."""
 
-    papers: int = 0  # pushed, new or changed
+    # Pushed, new or changed.
+    papers: int = 0
     unchanged: int = 0
-    equations: int = 0  # pushed
-    deleted: int = 0  # equations that changed or removed papers have no more
-    removed: int = 0  # papers deleted, with `prune`
-    oversized: list[str] = field(default_factory=list)  # ids of equations too large for Milvus, which are left out
-    total: int = 0  # papers of the library
+    # Pushed.
+    equations: int = 0
+    # Equations that changed or removed papers have no more.
+    deleted: int = 0
+    # Papers deleted, with `prune`.
+    removed: int = 0
+    # Ids of equations too large for Milvus, which are left out.
+    oversized: list[str] = field(default_factory=list)
+    # Papers of the library.
+    total: int = 0
     seconds: float = 0.0
-    collection: int = 0  # equations in the collection at the end
+    # Equations in the collection at the end.
+    collection: int = 0
 
 
 def push_library(

@@ -33,11 +33,16 @@ from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats,
 from eqkin.search.features import extract_norms
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 
-_VECTORS_PER_CALL = 20  # searched for at once, so that no call takes long
-_MAX_TERMS = 64  # of a query that are looked up, from the rarest on
-_MAX_TEXT_EQUATIONS = 1_000  # best matches of a text
-_MIN_EF = 256  # width of the search in the HNSW graph
-_STATE_SECONDS = 5.0  # for which the state of a collection is taken to be current
+# Vectors that are searched for at once, so that no call takes long.
+_VECTORS_PER_CALL = 20
+# Terms of a query that are looked up, the rarest first.
+_MAX_TERMS = 64
+# Equations that match a text best.
+_MAX_TEXT_EQUATIONS = 1_000
+# Width of the search in the HNSW graph.
+_MIN_EF = 256
+# Seconds for which the state of a collection counts as current.
+_STATE_SECONDS = 5.0
 
 
 class MilvusSnapshot(Snapshot):

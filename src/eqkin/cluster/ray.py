@@ -18,9 +18,12 @@ from eqkin.executor import CRASHED, UNREADABLE, Executor, R, T, WorkerEnvironmen
 from eqkin.version import __version__
 
 LOCAL_CLUSTER = "local"
-_MAX_RETRIES = 3  # of a task whose worker dies, whose node is lost, or whose machine is at fault
-_TASKS_PER_CPU = 3  # submitted ahead of the result that is waited for
-_CONNECT_SECONDS = 5.0  # a server may take to answer
+# Attempts at a task whose worker dies, whose node is lost, or whose machine is at fault.
+_MAX_RETRIES = 3
+# Tasks submitted ahead of the result that is waited for.
+_TASKS_PER_CPU = 3
+# Seconds that a server may take to answer.
+_CONNECT_SECONDS = 5.0
 # By default Ray writes reports to stdout, where results belong, and repeats a task that runs out of memory without end.
 _ENVIRONMENT = {
     "RAY_task_oom_retries": str(_MAX_RETRIES),
@@ -150,7 +153,8 @@ def _connect(ray: Any, address: str, cpus: int) -> None:
     try:
         with _keep_signal_handler():
             ray.init(address=address, **options)
-    except Exception as error:  # Ray also raises plain exceptions
+    # Ray also raises plain exceptions.
+    except Exception as error:
         reason = (str(error).strip() or repr(error)).splitlines()[0]
         raise Unreachable(
             f"no Ray cluster at {address} ({reason}); run the command on a node of the cluster, with the Python and "

@@ -43,7 +43,8 @@ def embed_strings(weight, slots, ends, strings):
 def embed_nodes(strings, tag, attribute, text, positions, n_children, offsets, lowest, nodes):
     """Write the first layer: three rows of `strings` and the position among siblings, at least `lowest`."""
     for tree in range(len(offsets) - 1):
-        parent, first, stop = offsets[tree] - 1, offsets[tree], offsets[tree] + 1  # the root has no siblings
+        # The root has no siblings.
+        parent, first, stop = offsets[tree] - 1, offsets[tree], offsets[tree] + 1
         for i in range(offsets[tree], offsets[tree + 1]):
             while i == stop:
                 parent += 1

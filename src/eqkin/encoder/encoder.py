@@ -33,7 +33,8 @@ DEFAULT_MODEL = next(
 class Network(Protocol):
     """The weights of a model, ready to embed trees."""
 
-    block_nodes: int  # nodes whose vectors fit into memory
+    # Nodes whose vectors fit into memory.
+    block_nodes: int
 
     def embed(self, forest: Forest) -> Floats:
         """Return the embeddings of all trees, (trees, dimensions)."""
@@ -165,9 +166,12 @@ Floats = npt.NDArray[np.float32]
 
 
 class _Layer(NamedTuple):
-    coefficients: Floats  # (4, width) of the neighbours
-    weight: Floats | None  # (width, width); None: there is no product
-    bias: Floats  # (width,)
+    # (4, width) of the neighbours.
+    coefficients: Floats
+    # (width, width); None: there is no product.
+    weight: Floats | None
+    # (width,).
+    bias: Floats
 
 
 class NumpyNetwork:

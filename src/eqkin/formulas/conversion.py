@@ -32,10 +32,13 @@ _UNDERSCORE = re.compile(r"(?<!\\)_")
 class FormulaOutcome:
     """The result of one formula."""
 
-    tree: int = -1  # index in the forest, -1 if it failed
+    # Index in the forest, -1 if it failed.
+    tree: int = -1
     failure: Failure | None = None
-    unknown: tuple[str, ...] = ()  # undefined commands, shown by name
-    repairs: tuple[str, ...] = ()  # what was repaired, in plain sentences
+    # Undefined commands, shown by name.
+    unknown: tuple[str, ...] = ()
+    # What was repaired, in plain sentences.
+    repairs: tuple[str, ...] = ()
 
     @property
     def repaired(self) -> bool:
@@ -48,7 +51,8 @@ class Conversion:
     """The trees of a document's formulas, and the result of each formula."""
 
     forest: Forest
-    operators: OperatorForest  # the operator tree of each tree; none if they were not asked for
+    # The operator tree of each tree; none if they were not asked for.
+    operators: OperatorForest
     outcomes: list[FormulaOutcome]
 
 

@@ -77,10 +77,14 @@ _REASONS = (
 class Failure:
     """The reason why a formula has no tree."""
 
-    reason: str  # a class of reasons that can be counted: "undefined command", "limit: time", ...
-    message: str  # of the converter
-    position: int = -1  # character offset in the formula, if known
-    command: str = ""  # the undefined command, if that is the reason
+    # A class of reasons that can be counted: "undefined command", "limit: time", ...
+    reason: str
+    # What the converter says.
+    message: str
+    # Character offset in the formula, if known.
+    position: int = -1
+    # The undefined command, if that is the reason.
+    command: str = ""
 
     @classmethod
     def from_message(cls, message: str, position: int) -> Failure:
@@ -114,10 +118,14 @@ NO_CONTEXT = FormulaContext()
 class ReadFormulas:
     """The results of some formulas."""
 
-    forest: Forest  # presentation trees of those that were read, in order
-    operators: OperatorForest  # their operator trees; none if they were not asked for
-    failures: list[Failure | None]  # for each formula None, or why it has no tree
-    unknown: list[tuple[str, ...]]  # for each formula the undefined commands shown in it by name
+    # Presentation trees of those that were read, in order.
+    forest: Forest
+    # Their operator trees; none if they were not asked for.
+    operators: OperatorForest
+    # For each formula None, or why it has no tree.
+    failures: list[Failure | None]
+    # For each formula the undefined commands shown in it by name.
+    unknown: list[tuple[str, ...]]
 
 
 @dataclass

@@ -37,11 +37,16 @@ class Forest:
     tags: list[str]
     attributes: list[str]
     texts: list[str]
-    tag: Array  # (nodes,) index into tags
-    attribute: Array  # (nodes,) index into attributes
-    text: Array  # (nodes,) index into texts
-    n_children: Array  # (nodes,)
-    offsets: Places  # (trees + 1,) first node of each tree
+    # (nodes,) index into tags.
+    tag: Array
+    # (nodes,) index into attributes.
+    attribute: Array
+    # (nodes,) index into texts.
+    text: Array
+    # (nodes,) number of children.
+    n_children: Array
+    # (trees + 1,) first node of each tree.
+    offsets: Places
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

@@ -68,9 +68,11 @@ class NodeColumns:
     """The nodes of a tree, breadth first, as columns: many times faster to read from a forest than `Node`."""
 
     tags: list[str]
-    attributes: list[str]  # a line `name=value` for each
+    # A line `name=value` for each.
+    attributes: list[str]
     texts: list[str]
-    counts: list[int]  # of children
+    # Number of children.
+    counts: list[int]
 
     @classmethod
     def read(cls, forest: Forest, index: int) -> NodeColumns:

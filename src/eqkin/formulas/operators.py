@@ -36,12 +36,18 @@ class OperatorForest:
     """Operator trees, tree after tree, each in depth-first order."""
 
     labels: Sequence[str]
-    label: Integers  # (nodes,) index into labels
-    depth: Integers  # (nodes,) number of ancestors
-    offsets: Integers  # (trees + 1,) first node of each tree
-    unparsed: Integers  # (trees,) presentation nodes without a meaning here, which keep their structure
-    forms: npt.NDArray[np.uint32]  # (statements, FORM_KINDS) hashes; a formula's first statement is all of it
-    form_offsets: Integers  # (trees + 1,) first statement of each tree
+    # (nodes,) index into labels.
+    label: Integers
+    # (nodes,) number of ancestors.
+    depth: Integers
+    # (trees + 1,) first node of each tree.
+    offsets: Integers
+    # (trees,) presentation nodes without a meaning here, which keep their structure.
+    unparsed: Integers
+    # (statements, FORM_KINDS) hashes; a formula's first statement is all of it.
+    forms: npt.NDArray[np.uint32]
+    # (trees + 1,) first statement of each tree.
+    form_offsets: Integers
 
     def __len__(self) -> int:
         return len(self.offsets) - 1

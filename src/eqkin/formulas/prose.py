@@ -42,8 +42,10 @@ _CACHE: dict[str, str] = {}
 class ProseSegment:
     """A piece of prose: words, or a formula with its MathML, which has known elements only and needs no escaping."""
 
-    text: str  # words, or the formula's LaTeX
-    mathml: str = ""  # "" for words
+    # Words, or the formula's LaTeX.
+    text: str
+    # "" for words.
+    mathml: str = ""
 
 
 def render_prose(text: str) -> list[ProseSegment]:

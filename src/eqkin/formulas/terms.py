@@ -53,10 +53,14 @@ _FORM_KIND = np.array([len(FORM_KINDS) - 1], np.uint64)
 class Terms:
     """The terms of each tree; within a tree sorted by code, each code once."""
 
-    offsets: npt.NDArray[np.int64]  # (trees + 1,) first term of each tree
-    code: npt.NDArray[np.uint32]  # (terms,) hash, the same on every machine; families have hashes of their own
-    family: npt.NDArray[np.uint8]  # (terms,) index into `TERM_FAMILIES`
-    count: npt.NDArray[np.uint8]  # (terms,) occurrences in the tree, at most 255
+    # (trees + 1,) first term of each tree.
+    offsets: npt.NDArray[np.int64]
+    # (terms,) hash, the same on every machine; families have hashes of their own.
+    code: npt.NDArray[np.uint32]
+    # (terms,) index into `TERM_FAMILIES`.
+    family: npt.NDArray[np.uint8]
+    # (terms,) occurrences in the tree, at most 255.
+    count: npt.NDArray[np.uint8]
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -165,9 +169,12 @@ Floats = npt.NDArray[np.float32]
 class DocumentFrequencies:
     """Document frequencies of terms."""
 
-    formulas: int  # number of formulas
-    codes: TermCodes  # hashes of terms, ascending
-    counts: npt.NDArray[np.uint32]  # number of formulas with each term
+    # Number of formulas.
+    formulas: int
+    # Hashes of terms, ascending.
+    codes: TermCodes
+    # Number of formulas with each term.
+    counts: npt.NDArray[np.uint32]
 
     @classmethod
     def count(cls, operators: OperatorForest, kept: int = _MIN_FORMULAS) -> DocumentFrequencies:

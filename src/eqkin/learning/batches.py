@@ -38,7 +38,8 @@ class DeviceBatch:
     """Some trees of a forest, ready for the network."""
 
     trees: TreeBatch
-    label: Tensor  # (nodes,) rows of the tables
+    # (nodes,) rows of the tables.
+    label: Tensor
 
 
 class DeviceForest:
@@ -212,8 +213,10 @@ def _find_labels(forest: Forest) -> tuple[Forest, npt.NDArray[np.int64]]:
 class Renaming:
     """A permutation of the characters per equation, and its inverse: (equations, 192), uint8."""
 
-    new: Tensor  # new[e, c] is the new character for c
-    old: Tensor  # old[e, new[e, c]] = c
+    # new[e, c] is the new character for c.
+    new: Tensor
+    # old[e, new[e, c]] = c.
+    old: Tensor
 
 
 class Augmentation:
@@ -284,10 +287,14 @@ def _(flips: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
 class NodeMask:
     """The hidden nodes of a batch, with some spare room, so that shapes depend only on the number of nodes."""
 
-    hidden: Tensor  # (nodes,) bool
-    nodes: Tensor  # (room,) int64, the hidden nodes, then padding
-    room: Tensor  # (nodes,) int64, index of each hidden node in `nodes`; -1 for the others
-    count: Tensor  # () hidden nodes in `nodes`
+    # (nodes,) bool.
+    hidden: Tensor
+    # (room,) int64, the hidden nodes, then padding.
+    nodes: Tensor
+    # (nodes,) int64, index of each hidden node in `nodes`; -1 for the others.
+    room: Tensor
+    # () hidden nodes in `nodes`.
+    count: Tensor
 
 
 class Masking:

@@ -37,8 +37,10 @@ _FORMAT = "eqkin-checkpoint"
 class Checkpoint:
     """Everything a run needs to continue exactly as if it had not stopped."""
 
-    arrays: Arrays  # weights and the state of the optimizer
-    facts: dict[str, Any]  # everything else, as JSON: step, recipe, metrics
+    # Weights and the state of the optimizer.
+    arrays: Arrays
+    # Everything else, as JSON: step, recipe, metrics.
+    facts: dict[str, Any]
 
 
 def save_checkpoint(folder: Path, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> None:

@@ -43,14 +43,22 @@ class Corpus:
     """Trees sorted by paper, section and order of appearance; papers sorted by work and key."""
 
     forest: Forest
-    section: Numbers  # (trees,) section of each tree, numbered over the whole corpus
-    paper: Numbers  # (trees,) paper of each tree; every paper has one
-    papers: list[str]  # key of each paper
-    works: list[str]  # work (repository, book) of each paper
-    citations: Numbers  # (n, 2) citing paper, cited paper; sorted, unique, no paper cites itself
-    numbers: Numbers  # (trees,) number of each equation within its paper
-    words: ContextWords | None = None  # around each equation
-    names: ContextWords | None = None  # of laws and the like, close to each equation
+    # (trees,) section of each tree, numbered over the whole corpus.
+    section: Numbers
+    # (trees,) paper of each tree; every paper has one.
+    paper: Numbers
+    # Key of each paper.
+    papers: list[str]
+    # Work (repository, book) of each paper.
+    works: list[str]
+    # (n, 2) citing paper, cited paper; sorted, unique, no paper cites itself.
+    citations: Numbers
+    # (trees,) number of each equation within its paper.
+    numbers: Numbers
+    # Words around each equation.
+    words: ContextWords | None = None
+    # Names of laws and the like, close to each equation.
+    names: ContextWords | None = None
 
     def __len__(self) -> int:
         return len(self.forest)

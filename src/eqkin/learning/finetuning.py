@@ -39,9 +39,12 @@ Integers = npt.NDArray[np.int64]
 class FinetuningConfig:
     """Settings of finetuning."""
 
-    batch: int = 1_024  # pairs per step, at most all
-    epochs: int = 20  # at most
-    rates: tuple[float, ...] = LEARNING_RATES  # to choose from; each falls to 0
+    # Pairs per step, at most all.
+    batch: int = 1_024
+    # Epochs at most.
+    epochs: int = 20
+    # To choose from; each falls to 0.
+    rates: tuple[float, ...] = LEARNING_RATES
     seed: int = 0
 
 
@@ -49,9 +52,11 @@ class FinetuningConfig:
 class FinetuningChoice:
     """The best learning rate and number of epochs on the validation pairs."""
 
-    learning_rate: float | None  # None: the initial state was best
+    # None: the initial state was best.
+    learning_rate: float | None
     epochs: int
-    score: float  # mean reciprocal rank of the validation pairs
+    # Mean reciprocal rank of the validation pairs.
+    score: float
 
 
 @dataclass(frozen=True, kw_only=True)

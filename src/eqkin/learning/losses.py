@@ -27,7 +27,8 @@ class TrainingData:
 
     forest: DeviceForest
     sampler: TripletSampler
-    teachers: Teachers | None = None  # only for the loss "kin"
+    # Only for the loss "kin".
+    teachers: Teachers | None = None
 
 
 def build_training_data(corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, device: torch.device) -> TrainingData:
@@ -58,7 +59,8 @@ def build_training_data(corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, 
 class Objective(nn.Module):
     """A network and the losses of a recipe; `dtype` is the precision of the network's products."""
 
-    parts: tuple[str, ...]  # names of the losses
+    # Names of the losses.
+    parts: tuple[str, ...]
 
     def __init__(self, recipe: Recipe, data: TrainingData, dtype: torch.dtype) -> None:
         super().__init__()

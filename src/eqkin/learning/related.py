@@ -204,8 +204,10 @@ class Notation(NamedTuple):
     """A formula in another notation."""
 
     latex: str
-    is_renamed: bool  # variables have other names
-    is_paraphrase: bool  # says nearly the same
+    # Variables have other names.
+    is_renamed: bool
+    # Says nearly the same.
+    is_paraphrase: bool
 
 
 class NotationWriter:

@@ -40,7 +40,8 @@ class TrainingResult:
     """The end of a run."""
 
     step: int
-    finished: bool  # otherwise it was stopped, and can be resumed
+    # A run that was stopped instead can be resumed.
+    finished: bool
     ranking: RankingScore | None
     model: Path | None
 

@@ -59,7 +59,8 @@ class Triplets:
     anchor: Tensor
     partner: Tensor
     negative: Tensor
-    kind: Tensor  # index into CONTEXT_KINDS
+    # Index into CONTEXT_KINDS.
+    kind: Tensor
 
     def concatenate(self) -> Tensor:
         """Return anchors, then partners, then negatives: (steps, 3 x batch)."""

@@ -87,8 +87,10 @@ class ContextWords:
     """The words around each tree of a corpus, as indices into a vocabulary, in ascending order and without repeats."""
 
     vocabulary: list[str]
-    offsets: Integers  # (trees + 1,) start of the words of each tree
-    word: npt.NDArray[np.uint16]  # of all trees, one after the other
+    # (trees + 1,) start of the words of each tree.
+    offsets: Integers
+    # Words of all trees, one tree after the other.
+    word: npt.NDArray[np.uint16]
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -321,9 +323,11 @@ class WordTables:
 class Teachers:
     """The targets with which the recipe "eqkin" compares embeddings."""
 
-    paper: Tensor  # (trees,) paper of each tree
+    # (trees,) paper of each tree.
+    paper: Tensor
     terms: TermTables
-    words: WordTables | None  # None if the corpus has no words, or the recipe does not use them
+    # None if the corpus has no words, or the recipe does not use them.
+    words: WordTables | None
 
 
 def select_heaviest(offsets: Integers, weight: Floats, width: int) -> tuple[Integers, npt.NDArray[np.bool_]]:

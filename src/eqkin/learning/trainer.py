@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from eqkin.errors import BadInput, LimitReached, TrainingFailed
 from eqkin.learning.checkpoint import Checkpoint, append_metrics, rewind_metrics, save_checkpoint
 from eqkin.learning.config import LoggingConfig, OptimizerConfig, Recipe
-from eqkin.learning.losses import Objective, TrainingData, build_objective
+from eqkin.learning.losses import TrainingData, build_objective
 from eqkin.learning.sampling import make_step_column
 from eqkin.learning.torch_network import TreeNetwork
 
@@ -47,9 +47,11 @@ class TrainingProgress:
     step: int
     steps: int
     triplets: int
-    losses: dict[str, float]  # means since the last record
+    # Means since the last record.
+    losses: dict[str, float]
     triplets_per_second: float
-    ranking: RankingScore | None  # the latest
+    # The latest.
+    ranking: RankingScore | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,7 +331,6 @@ class RecipeTrainer(Trainer):
         data: What to learn from.
         fast: On a GPU, compile the steps and capture them as CUDA graphs.
         get_equation_id: Names a tree in error messages.
-        objective: What to minimise; by default that of the recipe.
         settings: See `Trainer`.
     """
 
@@ -340,7 +341,6 @@ class RecipeTrainer(Trainer):
         *,
         fast: bool = False,
         get_equation_id: Callable[[int], str] = str,
-        objective: Objective | None = None,
         settings: RunSettings | None = None,
     ) -> None:
         on_gpu = data.forest.device.type == "cuda"
@@ -348,7 +348,7 @@ class RecipeTrainer(Trainer):
             # Products of the losses are in TF32, which is more precise than those of the network, in bfloat16.
             torch.set_float32_matmul_precision("high")
         self.recipe, self.data, self._get_equation_id = recipe, data, get_equation_id
-        self.objective = objective or build_objective(recipe, data, torch.bfloat16 if on_gpu else torch.float32)
+        self.objective = build_objective(recipe, data, torch.bfloat16 if on_gpu else torch.float32)
         super().__init__(
             self.objective,
             self._compute_step_losses,
@@ -405,17 +405,17 @@ class RecipeTrainer(Trainer):
         """Draw the trees of some steps, (count, 3 x batch)."""
         return self.data.sampler.draw(make_step_column(step, count, self.device), self.recipe.batch).concatenate()
 
+    def _describe_batch(self, step: int) -> str:
+        trees = self._draw(max(step, 0), 1)[0]
+        names = ", ".join(self._get_equation_id(tree) for tree in trees[:5].tolist())
+        return f" Its batch has {len(trees):,} equations: {names}, ..."
+
     def _compute_batch_losses(self, room: int) -> Tensor:
         """Return the losses of `self._trees`, padded to `room` nodes."""
         nodes = torch.arange(room, device=self.device)
         # One compiled objective serves all sizes.
         torch._dynamo.mark_dynamic(nodes, 0)
         return self._forward(self._trees, nodes, self._now)
-
-    def _describe_batch(self, step: int) -> str:
-        trees = self._draw(max(step, 0), 1)[0]
-        names = ", ".join(self._get_equation_id(tree) for tree in trees[:5].tolist())
-        return f" Its batch has {len(trees):,} equations: {names}, ..."
 
 
 def round_up_nodes(size: int) -> int:

@@ -39,12 +39,18 @@ class TreeBatch:
     belongs to no tree, has no neighbours, and becomes zero in every sum or mix over neighbours.
     """
 
-    parent: Tensor  # (nodes,) int32, ROOT for roots, PADDING for padding
-    first_child: Tensor  # (nodes,) int32, undefined for leaves
-    n_children: Tensor  # (nodes,) int32
-    position: Tensor  # (nodes,) int32, among siblings, from 0
-    tree: Tensor  # (nodes,) int64, tree of each node; undefined for padding
-    offsets: Tensor  # (trees + 1,) int32, first node of each tree
+    # (nodes,) int32, ROOT for roots, PADDING for padding.
+    parent: Tensor
+    # (nodes,) int32, undefined for leaves.
+    first_child: Tensor
+    # (nodes,) int32.
+    n_children: Tensor
+    # (nodes,) int32, among siblings, from 0.
+    position: Tensor
+    # (nodes,) int64, tree of each node; undefined for padding.
+    tree: Tensor
+    # (trees + 1,) int32, first node of each tree.
+    offsets: Tensor
 
     @property
     def node_count(self) -> Tensor:

@@ -98,8 +98,10 @@ def create_app(
     return app
 
 
-UPLOAD_PATHS = ("/api/similar-papers", "/draft")  # a draft is larger than other bodies
-_OPEN_PATHS = ("/healthz", "/robots.txt")  # need no token
+# A draft is larger than other bodies.
+UPLOAD_PATHS = ("/api/similar-papers", "/draft")
+# These paths need no token.
+_OPEN_PATHS = ("/healthz", "/robots.txt")
 
 
 def build_security_headers(settings: ServerSettings) -> dict[str, str]:

@@ -38,7 +38,8 @@ from eqkin.search.results import (
 )
 
 T = TypeVar("T")
-_FIELDS_WITH_RECORDS = ("hits", "papers", "fields", "paper", "sections", "pairs")  # of answers
+# Fields of answers that contain records.
+_FIELDS_WITH_RECORDS = ("hits", "papers", "fields", "paper", "sections", "pairs")
 _PATH_KEY = re.compile(r"file:(.*)[/\\](.*)", re.DOTALL)
 _PUBLIC_KEY = re.compile(r"file:([0-9a-f]{10})/([^/\\]+)")
 

@@ -160,7 +160,8 @@ class BatchAnswer:
 class Embeddings:
     """Vectors of formulas."""
 
-    model: str  # hash of the network; vectors of different ones cannot be compared
+    # Hash of the network; vectors of different ones cannot be compared.
+    model: str
     dimensions: int
     vectors: list[list[float]]
 
@@ -180,8 +181,10 @@ class PaperPart:
     paper: PaperRecord
     abstract: str
     sections: list[PaperSection]
-    offset: int  # equations left out before them
-    equations: int  # number of all equations of the paper
+    # Equations left out before them.
+    offset: int
+    # Number of all equations of the paper.
+    equations: int
 
 
 @dataclass(frozen=True)
@@ -197,11 +200,15 @@ class MapColumns:
     """Equations as points of a map, in columns."""
 
     ids: list[str]
-    names: list[str]  # of the fields
-    fields: list[int]  # of each point, an index of `names`
-    x: list[float]  # in [-1, 1]
+    # Names of the fields.
+    names: list[str]
+    # The field of each point, an index of `names`.
+    fields: list[int]
+    # Coordinates in [-1, 1].
+    x: list[float]
     y: list[float]
-    labels: list[str]  # names of the equations, "" for one without a name
+    # Names of the equations, "" for one without a name.
+    labels: list[str]
 
 
 @dataclass(frozen=True)
@@ -209,7 +216,8 @@ class Health:
     """The state of a server process."""
 
     status: str
-    under_way: int  # requests waiting and running
+    # Requests waiting and running.
+    under_way: int
     process: int
     processes: int
 

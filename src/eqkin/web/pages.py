@@ -33,7 +33,8 @@ from eqkin.web.models import PageSearch, ReadParams, Text
 from eqkin.web.service import ServerSettings, ServerState, State, WebError, find_or_404
 
 router = APIRouter(include_in_schema=False)
-EXAMPLES = (  # kind of input, what is typed
+# Kind of input, what is typed.
+EXAMPLES = (
     ("LaTeX", r"P(A|B) = \frac{P(B|A) P(A)}{P(B)}"),
     ("Unicode", "iħ ∂ψ/∂t = Hψ"),
     ("plain text", "int_0^inf e^(-x) x^(z-1) dx"),
@@ -41,9 +42,11 @@ EXAMPLES = (  # kind of input, what is typed
     ("with wildcards", r"\frac{?a}{?a + ?b}"),
 )
 NO_FILTERS = {"field": (), "lang": (), "paper": (), "author": (), "from_year": None, "to_year": None}
-_PART_EQUATIONS = 40  # of a paper that are shown at a time
+# Equations of a paper that are shown at a time.
+_PART_EQUATIONS = 40
 _RELATED_PAPERS = 6
-_COMPARED_EQUATIONS = 128  # of a paper, to find those: the page of a long paper is not to take seconds
+# Equations that search for related papers: the page of a long paper must not take seconds.
+_COMPARED_EQUATIONS = 128
 _STRIP_FIELDS = 8
 _SENTENCE_CHARS = 300
 _VARIANT = re.compile(r'(<m[ions][^>]*?) mathvariant="((?!normal|italic")[a-z-]+)"([^>]*>)([^<]*)')
@@ -204,8 +207,10 @@ class ShownSection(NamedTuple):
 
     number: int
     heading: str
-    total: int  # number of all its display equations
-    first: int  # the number of the first one
+    # Number of all its display equations.
+    total: int
+    # The number of the first one.
+    first: int
     equations: Sequence[EquationRecord]
 
 

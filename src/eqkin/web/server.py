@@ -29,13 +29,20 @@ if TYPE_CHECKING:
 
     from eqkin.search.engine import SearchEngine
 
-SETTINGS_VARIABLE = "EQKIN_SERVER"  # tells the settings, as JSON, to each process
-_BACKLOG = 512  # connections waiting to be accepted
-_SHUTDOWN_SECONDS = 3  # for running requests when the server stops
-_START_SECONDS = 60  # until a worker that does not answer is killed
-_RESTART_SECONDS = 2.0  # between two starts of a worker that cannot open what it serves
-_FIRST_QUERIES = ("E = mc^2", "energy of a particle")  # asked before the first client: they load code and files
-_GARBAGE_THRESHOLDS = (20_000, 20, 50)  # answers make many objects that reference counts free
+# The environment variable that tells each process the settings, as JSON.
+SETTINGS_VARIABLE = "EQKIN_SERVER"
+# Connections waiting to be accepted.
+_BACKLOG = 512
+# Seconds that running requests have when the server stops.
+_SHUTDOWN_SECONDS = 3
+# Seconds until a worker that does not answer is killed.
+_START_SECONDS = 60
+# Seconds between two starts of a worker that cannot open what it serves.
+_RESTART_SECONDS = 2.0
+# Queries that are asked before the first client comes: they load code and files.
+_FIRST_QUERIES = ("E = mc^2", "energy of a particle")
+# Answers make many objects that reference counts free.
+_GARBAGE_THRESHOLDS = (20_000, 20, 50)
 _LOG = logging.getLogger("eqkin.web")
 
 
@@ -78,7 +85,8 @@ def run_server(settings: ServerSettings, listener: socket.socket) -> None:
     """
     os.environ[SETTINGS_VARIABLE] = settings.to_json()
     config = make_config(f"{__name__}:create_app_from_environment", settings)
-    with suppress(KeyboardInterrupt):  # the usual way to stop
+    # The usual way to stop.
+    with suppress(KeyboardInterrupt):
         if settings.workers > 1:
             Multiprocess(config, [listener]).run()
         else:
@@ -139,7 +147,8 @@ def _open_app(settings: ServerSettings) -> FastAPI:
     # a Milvus server keeps no judgements
     judgements = LocalJudgements(Path(settings.library)) if settings.library else None
     app = create_app(engine, judgements, settings)
-    app.state.opened = stack  # without a reference to it, the engine would be closed now
+    # Without a reference to it, the engine would be closed now.
+    app.state.opened = stack
     return app
 
 

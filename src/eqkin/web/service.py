@@ -37,9 +37,10 @@ async def wait_forever() -> None:
     await asyncio.Event().wait()
 
 
+# Returns when the client of the current request has gone.
 WAIT_FOR_DISCONNECT: ContextVar[Callable[[], Coroutine[Any, Any, None]]] = ContextVar(
     "wait_for_disconnect", default=wait_forever
-)  # returns when the client of the current request has gone
+)
 
 
 class WorkQueue:
@@ -98,9 +99,12 @@ class ServerState:
     """State of a server process."""
 
     engine: PublicEngine
-    judgements: LocalJudgements | None  # None: this server keeps none
-    queue: WorkQueue  # for searches
-    slow_queue: WorkQueue  # for what takes long: drafts, whole papers, maps, exports; searches do not wait for it
+    # None: this server keeps none.
+    judgements: LocalJudgements | None
+    # Runs searches.
+    queue: WorkQueue
+    # Runs what takes long: drafts, whole papers, maps, exports. Searches do not wait for it.
+    slow_queue: WorkQueue
     templates: jinja2.Environment
     settings: ServerSettings
 
@@ -151,9 +155,12 @@ class ProblemDetails:
 
     title: str
     status: int
-    code: str  # for programs; stable
-    detail: str  # for people
-    position: int | None  # of the wrong character in the formula, counted from 1
+    # A stable name for programs.
+    code: str
+    # A sentence for people.
+    detail: str
+    # Position of the wrong character in the formula, counted from 1.
+    position: int | None
 
 
 class WebError(HTTPException):
@@ -217,7 +224,8 @@ def to_web_error(error: Exception) -> WebError:
 
 
 def _convert_known_error(error: EqkinError, status: int, code: str) -> WebError:
-    if status >= 500:  # the message contains paths of the server
+    # The message contains paths of the server.
+    if status >= 500:
         _LOG.error("%s", error)
         headers = {"Retry-After": str(LIMITS.web_retry_seconds)} if status == 503 else {}
         return WebError(status, code, _PUBLIC_MESSAGES[code], headers=headers)
@@ -249,20 +257,32 @@ LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 class ServerSettings:
     """Settings of a server; every process of it reads them from its environment."""
 
-    library: str = ""  # folder of the library
-    milvus: str = ""  # address of a Milvus server that has the collection, instead of a library
+    # Folder of the library.
+    library: str = ""
+    # Address of a Milvus server that has the collection, instead of a library.
+    milvus: str = ""
     collection: str = ""
-    model: str | None = None  # the network of the collection's vectors; None: the bundled one
-    workers: int = 1  # number of processes
+    # The network of the collection's vectors; None: the bundled one.
+    model: str | None = None
+    # Number of processes.
+    workers: int = 1
 
-    hosts: tuple[str, ...] = LOOPBACK_HOSTS  # host names that requests may use; empty: any
-    any_address: bool = False  # requests may also use an IP address as the host
-    root_path: str = ""  # path under which a proxy shows the server, as in "/eqkin"
-    cors: tuple[str, ...] = ()  # origins whose scripts may use the HTTP interface; "*": any
-    frames: tuple[str, ...] = ()  # origins that may show the page in a frame
-    token: str = ""  # what clients must know
-    read_only: bool = False  # refuse judgements and drafts
-    proxies: tuple[str, ...] = ()  # addresses and networks of proxies whose X-Forwarded-* headers are believed
+    # Host names that requests may use; empty: any.
+    hosts: tuple[str, ...] = LOOPBACK_HOSTS
+    # Requests may also use an IP address as the host.
+    any_address: bool = False
+    # Path under which a proxy shows the server, as in "/eqkin".
+    root_path: str = ""
+    # Origins whose scripts may use the HTTP interface; "*": any.
+    cors: tuple[str, ...] = ()
+    # Origins that may show the page in a frame.
+    frames: tuple[str, ...] = ()
+    # What clients must know.
+    token: str = ""
+    # Refuse judgements and drafts.
+    read_only: bool = False
+    # Addresses and networks of proxies whose X-Forwarded-* headers are believed.
+    proxies: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return the settings as JSON."""
@@ -275,4 +295,5 @@ class ServerSettings:
 
 
 _ADAPTER = TypeAdapter(ServerSettings)
-LOOPBACK = ServerSettings()  # for this machine only
+# A server that only this machine reaches.
+LOOPBACK = ServerSettings()
