@@ -147,6 +147,15 @@ def test_columns_norms_and_operator_trees_are_those_of_the_library(library: Libr
         np.testing.assert_array_equal(index.get_norms(keys[at : at + 1])[:, 0], norms[:, at])
 
 
+def test_same_forms_of_removed_papers_are_not_found(library: Library, encoder: Encoder, notes) -> None:
+    update_index(library, encoder)
+    query = library.get_operators(library.list_tree_keys()[:1])
+    (found,) = Index.open(library, encoder.digest).find_same_form(query).tolist()
+    library.remove(str(notes / "n1.md"))
+    assert found not in library.list_tree_keys()
+    assert Index.open(library, encoder.digest).find_same_form(query).tolist() == []
+
+
 def test_same_forms_are_found_as_a_whole(atlas: Library, encoder: Encoder) -> None:
     index = Index.open(atlas, encoder.digest)
     forms = index.get_operators(index.keys).formula_forms[:, :3]

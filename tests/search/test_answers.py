@@ -21,6 +21,7 @@ _SEARCHES = {
     "typed": ("sum_(i=1)^n x_i / n", {}),
     "name": ("Bayes' theorem", {}),
     "words": ("conservation of energy", {}),
+    "words of a heading": ("drum membranes of a quokka", {}),
     "words and formula": ("Ising model -J sum_(i,j) s_i s_j", {}),
     "formula with text": ("E = m", {"text": "relativistic energy"}),
     "wildcards": ("?a^2 + ?b^2 = ?c^2", {}),

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from eqkin import Library
 from eqkin.atlas import load_names, read_formula
 from eqkin.formulas.engine import parse_operators
+from eqkin.index.update import update_index
 from eqkin.latex.names import find_names, normalise_name
 from eqkin.latex.prose import EQUATION_MARK
+from eqkin.search import SearchEngine
 from eqkin.search.names import compute_forms, find_atlas_name, list_completions, name_forms
 
 
@@ -91,6 +94,20 @@ def test_search_by_name_finds_the_named_equation_first(engine):
     assert results.hits[0].equation.label == "bayes" and results.hits[0].relation == "named"
     assert results.hits[0].name == "Bayes' theorem"
     assert engine.search("Bayes' theorem", reading="words").query.kind == "words"
+
+
+def test_named_equation_is_found_among_many_sections_with_the_words(tmp_path, encoder, monkeypatch):
+    named = "# Ions\n\nIt is long. This gives\n\n$$ E = Q $$\n\nwhich is known as the Quokka equation.\n"
+    (tmp_path / "named.md").write_text(named)
+    (tmp_path / "others.md").write_text("# A quokka and an equation\n\nEquation, quokka, equation.\n\n$$ a < b $$\n")
+    with Library.open(tmp_path / "library", create=True) as library:
+        library.add(tmp_path / "named.md", tmp_path / "others.md")
+        update_index(library, encoder)
+    with SearchEngine(tmp_path / "library", encoder) as engine:
+        monkeypatch.setattr(engine.backend, "max_sections", 1)
+        results = engine.search("quokka equations")
+    assert results.query.name == "Quokka equation"
+    assert [(hit.equation.latex.strip(), hit.relation) for hit in results.hits] == [("E = Q", "named"), ("a < b", "")]
 
 
 def test_search_reads_what_is_typed(engine):

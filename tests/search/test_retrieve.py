@@ -154,6 +154,23 @@ def test_text_finds_what_neither_vectors_nor_terms_do(narrow):
     assert (hits[0].equation.paper.key, hits[0].equation.label) == WHOLE
 
 
+def test_of_many_candidates_by_text_the_best_are_kept(folder, encoder, narrow):
+    options = {"text": "energy", "k": 1_000, "group": False, "fold": False}
+    by_formula = {hit.equation.id for hit in narrow.search(PART, k=9).hits}
+    every = [hit for hit in narrow.search(PART, **options).hits if hit.equation.id not in by_formula]
+    every.sort(key=lambda hit: -0.75 * hit.similarity - 0.25 * hit.text_score)
+    few = RetrievalSettings(vector_candidates=1, term_candidates=1, text_candidates=3)
+    with SearchEngine(folder, encoder, retrieval=few) as engine:
+        kept = {hit.equation.id for hit in engine.search(PART, **options).hits}
+    assert len(every) > 9 and kept == by_formula | {hit.equation.id for hit in every[:3]}
+
+
+def test_terms_of_a_query_with_wildcards_find_more_candidates(narrow):
+    options = {"k": 9, "group": False, "fold": False}
+    assert len(narrow.search("a^2 + b^2 = c^2", **options).hits) <= 2
+    assert len(narrow.search("?a^2 + ?b^2 = ?c^2", **options).hits) >= 3
+
+
 def test_search_ignores_equations_removed_since_indexing(tmp_path, encoder):
     (tmp_path / "a.md").write_text("# A\n\n$$ a = b $$\n")
     (tmp_path / "b.md").write_text("# B\n\n$$ c = d^2 $$\n\n$$ c = e^2 $$\n\n$$ c = f^2 $$\n")
