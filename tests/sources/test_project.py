@@ -99,10 +99,17 @@ def test_includes_never_lead_out_of_the_source(name):
     assert len(paper.notes) == 1
 
 
-def test_comment_at_the_end_of_an_included_file_ends_with_the_file():
-    paper = read({"main.tex": document(r"\input{part} \[c=d\]"), "part.tex": r"\[a=b\] % that is all"})
+@pytest.mark.parametrize(
+    ("part", "body", "equations"),
+    [
+        (r"\[a=b\] % that is all", r"\input{part} \[c=d\]", ["a=b", "c=d"]),
+        (r"\alpha", r"\[\input{part}x = y\]", ["\\alpha\nx = y"]),
+    ],
+)
+def test_last_line_of_an_included_file_ends_with_the_file(part, body, equations):
+    paper = read({"main.tex": document(body), "part.tex": part})
     outline = parse(paper.text, paper.styles, paper.bibliography)
-    assert [squeezed(equation.body) for equation in outline.equations] == ["a=b", "c=d"]
+    assert [equation.body.strip() for equation in outline.equations] == equations
 
 
 def test_missing_includes_and_cycles_are_noted():
