@@ -10,8 +10,6 @@ from __future__ import annotations
 import re
 from array import array
 
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_BRACKET = re.compile(r"\\.|[{}\]]", re.DOTALL)
 _PAIR = re.compile(r"\\.|[{}\[\]]", re.DOTALL)
 _COMMENT = re.compile(r"%(?:(?<!\\%)|(?<=[^\\]\\\\%))[^\n]*+(?:\n[ \t]*+(?=\S))?")
 _HIDDEN_ENVIRONMENT = re.compile(r"\{(?:[vV]erbatim|lstlisting|minted|comment|alltt|filecontents)\*?\}")
@@ -27,14 +25,12 @@ _CONDITIONAL = re.compile(
 _FI = re.compile(r"\\fi(?![A-Za-z])")
 _SPACE = re.compile(r"\s*")
 _ARGUMENT = re.compile(r"\\[A-Za-z@]+|\\?.", re.DOTALL)
-# Almost every group is shorter.
-_NEAR_CHARS = 5_000
 # The marks of \verb are not further apart.
 _MAX_VERB = 1_000
 
 
 class Scanner:
-    """Finds the groups of one text. If one is long, the ends of all groups are found in one pass and remembered."""
+    """Finds the groups of one text; the ends of all groups are found in one pass when the first is asked for."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -48,22 +44,6 @@ class Scanner:
     def find_end(self, at: int) -> int:
         """Return the index after the group that the `{` or `[` at `at` opens; -1 if it does not close."""
         if self._ends is None:
-            is_bracket = self.text[at] == "["
-            depth = 0
-            for match in (_BRACKET if is_bracket else _BRACE).finditer(self.text, at + is_bracket, at + _NEAR_CHARS):
-                token = match[0]
-                if token == "{":
-                    depth += 1
-                elif token == "}":
-                    depth -= 1
-                    if depth < 0:
-                        return -1
-                    if depth == 0 and not is_bracket:
-                        return match.end()
-                elif token == "]" and depth == 0:
-                    return match.end()
-            if at + _NEAR_CHARS >= len(self.text):
-                return -1
             self._ends = _find_all_ends(self.text)
         return self._ends[at]
 
