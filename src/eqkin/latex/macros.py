@@ -40,12 +40,6 @@ _ALPHABETS = (("bb", r"\mathbb"), ("ds", r"\mathbb"), ("frak", r"\mathfrak"), ("
 _PARAMETER = re.compile(r"#([1-9])")
 _COUNT = re.compile(r"\s*[0-9]{1,3}\s*")  # of arguments
 _CSNAME = re.compile(r"\\expandafter\s*\\([gex]?def)\s*\\csname\s+([A-Za-z@]+)\s*\\endcsname")
-# the form of nearly all definitions, read in one go: \newcommand{\name}[n]{body with braces at most two deep}
-_PLAIN_NEWCOMMAND = re.compile(
-    r"(?:\{\s*+(\\(?:[A-Za-z@]++|[^A-Za-z@\s]))\s*+\}|(\\(?:[A-Za-z@]++|[^A-Za-z@\s])))\s*+(?:\[([1-9])\]\s*+)?"
-    r"\{((?:[^{}\\]++|\\.|\{(?:[^{}\\]++|\\.|\{(?:[^{}\\]++|\\.)*+\})*+\})*+)\}",
-    re.DOTALL,
-)
 # How many groups follow the name.
 _PAIRED_DELIMITERS = {
     "DeclarePairedDelimiter": 2,
@@ -155,10 +149,6 @@ def _read_name(scanner: Scanner, at: int) -> tuple[str, int] | None:
 
 def _read_newcommand(scanner: Scanner, at: int, match: re.Match[str]) -> _ReadResult:
     weak = match[1].startswith("provide")
-    plain = _PLAIN_NEWCOMMAND.match(scanner.text, at)
-    if plain:
-        braced, bare, count, body = plain.groups()
-        return Macro(braced or bare, (("m",),) * int(count or 0), body, weak=weak), plain.end()
     named = _read_name(scanner, at)
     if named is None:
         return None

@@ -296,8 +296,6 @@ _PUNCTUATION = re.compile(
     r"(?:[\s~]|(?<![\\.])\.(?!\.)|(?<!\\)[,;。，；、](?!\s*\.\.)"
     r"|\\(?:[,;:! ]|(?:q?quad|hfill|par)(?![A-Za-z])))+\Z"
 )
-_LAST_PUNCTUATION = "~.,;:!。，；、dlr"  # or white space: how it ends, perhaps with quad, hfill, par
-_PUNCTUATION_CHARS = " \t\n\r\f\v\x1c\x1d\x1e\x1f~.,;:!\\quadhfilpr"  # all that it consists of in ASCII
 _NUMBER = re.compile(
     r"(?:\\q?quad|\\hfill|\\hspace\*?\s*\{[^{}]*\}|[.,;~]|\\[,;: ])\s*(?:\\(?:text|mbox|mathrm|rm|tag\*?)\s*\{)?"
     r"\(\s*((?:[A-Z]\.?)?\d{1,3}(?:[.\-–]\d{1,3}){0,3}[a-z]?'?)\s*\)\}?\Z"
@@ -353,7 +351,7 @@ def strip_trailing(body: str) -> tuple[str, str]:
     number = ""
     for _ in range(_MAX_ENDINGS):
         start = _find_prose(body)
-        if start is None and not number and (found := _find_number(body)):
+        if start is None and not number and (found := _NUMBER.search(body, max(len(body) - _TAIL_CHARS, 0))):
             start = found.start()
             number = found[1]
         if start is None:
@@ -364,9 +362,6 @@ def strip_trailing(body: str) -> tuple[str, str]:
     return body, number
 
 
-# The last character rules out most searches for what may end a formula.
-
-
 def _find_prose(body: str) -> int | None:
     """Return where a sentence of Chinese, Japanese or Korean begins that ends the text."""
     found = None if body.isascii() else _FINAL_PROSE.search(body, max(len(body) - _TAIL_CHARS, 0))
@@ -375,17 +370,10 @@ def _find_prose(body: str) -> int | None:
     return found.start()
 
 
-def _find_number(body: str) -> re.Match[str] | None:
-    return _NUMBER.search(body, max(len(body) - _TAIL_CHARS, 0)) if body.endswith((")", ")}")) else None
-
-
 def _find_ending(body: str) -> int | None:
     """Return where final punctuation or text begins that the formula before it does not need."""
     tail = max(len(body) - _TAIL_CHARS, 0)
-    found = _FINAL_TEXT.search(body, tail) if body.endswith("}") else None
-    if found is None and (body[-1:].isspace() or body[-1:] in _LAST_PUNCTUATION):
-        start = max(tail, len(body.rstrip(_PUNCTUATION_CHARS))) if body.isascii() else tail
-        found = _PUNCTUATION.search(body, start)
+    found = _FINAL_TEXT.search(body, tail) or _PUNCTUATION.search(body, tail)
     if found is None or _NEEDS_REST.search(body[max(found.start() - 20, 0) : found.start()].rstrip()):
         return None
     return found.start()
