@@ -66,8 +66,7 @@ class Presentation {
     this.readLeaves(this.root);
     this.tree = tree ?? listNodes(parseTree(new OperatorParser(nodes), true));
     // Filled by `findExtents`.
-    this.extentStarts = [];
-    this.extentEnds = [];
+    this.extents = [];
     this.nameLeaves = null;
   }
 
@@ -101,41 +100,27 @@ class Presentation {
   }
 
   // The first leaf of the presentation node of a node of the operator tree, and the one after its last.
-  findStart(node) {
-    return this.findNode(node).start;
-  }
-  findEnd(node) {
-    const origin = this.findNode(node);
+  findSpan(node) {
+    const { start, end, tag, children } = this.findNode(node);
     // A name with an index: without the exponent.
-    if (origin.children.length > 1 && TERNARY_TAGS.has(origin.tag) && this.tree.isLeaf(node))
-      return origin.children[1].end;
-    return origin.end;
+    const isName = children.length > 1 && TERNARY_TAGS.has(tag) && this.tree.isLeaf(node);
+    return [start, isName ? children[1].end : end];
   }
 
   // Find the leaves from the first to the last of each node of the operator tree; 0 and 0 if it has none.
   findExtents() {
     // Brackets that are open before each leaf, and after the last.
-    const { tree, signs, extentStarts, extentEnds } = this, before = extentEnds.length, depths = [0];
+    const { tree, signs, extents } = this, before = extents.length, depths = [0];
     if (before === tree.labels.length) return;
-    for (let leaf = 0; leaf < signs.length; leaf++) {
-      const opened = OPENING_SIGNS.has(signs[leaf]) ? 1 : 0;
-      const closed = CLOSING_SIGNS.has(signs[leaf]) ? 1 : 0;
-      depths[leaf + 1] = depths[leaf] + opened - closed;
-    }
-    for (let node = before; node < tree.labels.length; node++) {
-      extentStarts[node] = 0;
-      extentEnds[node] = 0;
-    }
+    signs.forEach((sign, leaf) => {
+      depths[leaf + 1] = depths[leaf] + OPENING_SIGNS.has(sign) - CLOSING_SIGNS.has(sign);
+    });
     // Matching may have added nodes since, none of them below others.
     for (let node = tree.labels.length - 1; node >= before; node--) {
-      const from = this.findStart(node), to = this.findEnd(node), children = tree.children[node];
-      let start = signs.length, end = 0;
-      for (let k = 0; k < children.length; k++) {
-        const child = children[k];
-        if (extentStarts[child] >= extentEnds[child]) continue;
-        start = Math.min(start, extentStarts[child]);
-        end = Math.max(end, extentEnds[child]);
-      }
+      const [from, to] = this.findSpan(node);
+      const below = tree.children[node].map((child) => extents[child]).filter(([first, last]) => first < last);
+      let start = Math.min(signs.length, ...below.map(([first]) => first));
+      let end = Math.max(0, ...below.map(([, last]) => last));
       if (from < to) {
         let isGroup = GROUP_TAGS.has(this.findNode(node).tag);
         if (isGroup && OPENING_SIGNS.has(signs[from])) isGroup = end > 0 && (from !== start - 1 || to !== end + 1);
@@ -144,6 +129,7 @@ class Presentation {
           end = Math.max(end, to);
         }
       }
+      extents[node] = [0, 0];
       if (!end) continue;
       if (from === start && to === start + 1 && BARS.has(signs[start])) {
         const bar = signs.indexOf(signs[start], end);
@@ -152,8 +138,7 @@ class Presentation {
       // Continue to the brackets that close those opened among the leaves.
       let closed = end;
       while (closed < depths.length && depths[closed] > depths[start]) closed++;
-      extentStarts[node] = start;
-      extentEnds[node] = closed < depths.length ? closed : end;
+      extents[node] = [start, closed < depths.length ? closed : end];
     }
   }
 
@@ -170,7 +155,7 @@ class Presentation {
     this.nameLeaves = new Uint8Array(this.leaves.length);
     for (let node = 0; node < this.tree.labels.length; node++) {
       if (!this.tree.isLeaf(node) || !this.isWritten(node)) continue;
-      this.nameLeaves.fill(1, this.findStart(node), this.findEnd(node));
+      this.nameLeaves.fill(1, ...this.findSpan(node));
     }
     return this.nameLeaves;
   }
@@ -302,11 +287,8 @@ class PartPairs {
     this.match = match;
     // For each node of the query: node, node of the hit, similarity; a wildcard has several of them.
     this.pairings = new Array(query.nodes.length).fill(null);
-    // Of each leaf of the query: the first leaf of the hit, if any.
-    this.partnerStarts = new Array(query.leaves.length).fill(-1);
-    // The leaf after the last.
-    this.partnerEnds = new Array(query.leaves.length).fill(-1);
-    this.similarities = new Array(query.leaves.length).fill(0);
+    // For each leaf of the query the leaves of the hit, from `start` to before `end`, and how similar they are.
+    this.partners = new Array(query.leaves.length).fill(null);
     // Nodes of the hit that are paired.
     this.used = new Set();
     query.findExtents();
@@ -325,14 +307,14 @@ class PartPairs {
       const node = pair[0], there = pair[1];
       if (match.bindings.size && ours.wildcardAt(node)) {
         if (!bound.has(node)) bound.set(node, new Set());
-        for (let leaf = hit.extentStarts[there]; leaf < hit.extentEnds[there]; leaf++) bound.get(node).add(leaf);
+        const [start, end] = hit.extents[there];
+        for (let leaf = start; leaf < end; leaf++) bound.get(node).add(leaf);
       } else if (!ours.isLeaf(node) && !theirs.isLeaf(there)) inner.push(pair);
       else if (query.isWritten(node) && hit.isWritten(there))
-        this.pairNames(query.findStart(node), query.findEnd(node), hit.findStart(there), hit.findEnd(there),
-          ours.named[node] === theirs.named[there]);
+        this.pairNames(query.findSpan(node), hit.findSpan(there), ours.named[node] === theirs.named[there]);
     }
     for (const [node, leaves] of bound) this.pairWildcard(node, leaves);
-    const { extentStarts, extentEnds } = query, extent = (node) => extentEnds[node] - extentStarts[node];
+    const extent = (node) => query.extents[node][1] - query.extents[node][0];
     inner.sort((a, b) => extent(a[0]) - extent(b[0]) || a[0] - b[0] || a[1] - b[1]);
     // Small parts come first, so that large ones only get the signs between them.
     for (const pair of inner) this.pairSigns(pair[0], pair[1]);
@@ -350,7 +332,7 @@ class PartPairs {
   // The leaves of operands, with the signs before all but the first.
   listLeaves(nodes) {
     const leaves = new Set(), { hit } = this;
-    const extents = nodes.map((node) => [hit.extentStarts[node], hit.extentEnds[node]]);
+    const extents = nodes.map((node) => hit.extents[node]);
     for (let [start, end] of extents.sort((a, b) => a[0] - b[0] || a[1] - b[1])) {
       while (leaves.size && start && !leaves.has(start - 1)) {
         const before = hit.leaves[start - 1];
@@ -369,9 +351,7 @@ class PartPairs {
   }
 
   setPartner(leaf, start, end, similarity) {
-    this.partnerStarts[leaf] = start;
-    this.partnerEnds[leaf] = end;
-    this.similarities[leaf] = similarity;
+    this.partners[leaf] = { start, end, similarity };
   }
 
   pairWildcard(ours, leaves) {
@@ -383,10 +363,10 @@ class PartPairs {
   }
 
   // Pair the leaves of two names; leaf by leaf, if both have the same number.
-  pairNames(start, end, first, last, isSame) {
+  pairNames([start, end], [first, last], isSame) {
     const { query, hit } = this;
     if (first === last) return;
-    for (let leaf = start; leaf < end; leaf++) if (this.partnerStarts[leaf] >= 0) return;
+    if (this.partners.slice(start, end).some((partner) => partner !== null)) return;
     if (end - start === last - first) {
       for (let leaf = start, there = first; leaf < end; leaf++, there++) {
         const similarity = isSame || query.signs[leaf] === hit.signs[there] ? SAME_SIMILARITY : RENAMED_SIMILARITY;
@@ -407,12 +387,11 @@ class PartPairs {
     const { query, hit, used } = this;
     const { names, signs, leaves } = query;
     const namesThere = hit.names;
-    const last = hit.extentEnds[theirs];
-    const end = query.extentEnds[ours];
-    // Signs of the hit before it are taken or passed.
-    let at = hit.extentStarts[theirs];
-    for (let leaf = query.extentStarts[ours]; leaf < end; leaf++) {
-      if (this.partnerStarts[leaf] >= 0 || names[leaf]) continue;
+    const [start, end] = query.extents[ours];
+    // Signs of the hit before `at` are taken or passed.
+    let [at, last] = hit.extents[theirs];
+    for (let leaf = start; leaf < end; leaf++) {
+      if (this.partners[leaf] !== null || names[leaf]) continue;
       const sign = signs[leaf];
       let there = at;
       while (there < last && (namesThere[there] || used.has(hit.leaves[there]) || sign !== hit.signs[there])) there++;
@@ -426,21 +405,23 @@ class PartPairs {
   // Pair fractions, scripts and rows whose leaves match each other, and nothing else does.
   pairInnerNodes() {
     // For each leaf of the hit the last node whose leaves match it.
-    const { query, hit, partnerStarts, partnerEnds } = this, covered = new Array(hit.leaves.length).fill(null);
+    const { query, hit } = this, covered = new Array(hit.leaves.length).fill(null);
     for (const node of query.nodes) {
       const { start, end } = node;
       if (!node.children.length || start === end || this.pairings[node.index] !== null) continue;
-      let leaf = start, first = hit.leaves.length, last = 0, total = 0, size = 0;
-      for (; leaf < end && partnerStarts[leaf] >= 0; leaf++) {
-        first = Math.min(first, partnerStarts[leaf]);
-        last = Math.max(last, partnerEnds[leaf]);
-        total += this.similarities[leaf];
-        for (let there = partnerStarts[leaf]; there < partnerEnds[leaf]; there++) {
+      const partners = this.partners.slice(start, end);
+      if (partners.includes(null)) continue;
+      const first = Math.min(...partners.map((partner) => partner.start));
+      const last = Math.max(...partners.map((partner) => partner.end));
+      let total = 0, size = 0;
+      for (const partner of partners) {
+        total += partner.similarity;
+        for (let there = partner.start; there < partner.end; there++) {
           if (covered[there] !== node) size++;
           covered[there] = node;
         }
       }
-      if (leaf < end || size < last - first) continue;
+      if (size < last - first) continue;
       const other = hit.nodes.find((there) =>
         there.start === first
           && there.end === last
