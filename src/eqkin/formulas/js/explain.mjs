@@ -10,7 +10,7 @@ import {
   DIVISIBLE_RELATIONS, TreeAligner, commutes, forgetParts, listNodes, matchTrees, readOperatorTrees,
 } from "./matching.mjs";
 import { OperatorParser } from "./operators.mjs";
-import { MAX_KNOWN, TERNARY_TAGS, forgetSymbols, lastOf, readPairs, words } from "./symbols.mjs";
+import { MAX_KNOWN, TERNARY_TAGS, findOrMake, forgetSymbols, lastOf, readPairs, words } from "./symbols.mjs";
 
 // Similarity of parts with the same label.
 const SAME_SIMILARITY = 1;
@@ -45,13 +45,11 @@ const haveSameRole = (tag, other) =>
 
 // What a leaf with a text shows; "" for nothing.
 function findShown(text) {
-  let shown = shownTexts.get(text);
-  if (shown === undefined) {
-    const sign = text.trim(), isSilent = !sign || INVISIBLE_SIGNS.has(sign), compact = sign.replace(/\s+/g, "␣");
-    if (shownTexts.size > MAX_KNOWN) shownTexts.clear();
-    shownTexts.set(text, shown = isSilent ? "" : SHOWN_SIGNS.get(compact) ?? compact);
-  }
-  return shown;
+  if (shownTexts.size > MAX_KNOWN) shownTexts.clear();
+  return findOrMake(shownTexts, text, () => {
+    const sign = text.trim(), compact = sign.replace(/\s+/g, "␣");
+    return INVISIBLE_SIGNS.has(sign) ? "" : SHOWN_SIGNS.get(compact) ?? compact;
+  });
 }
 
 // A presentation tree with its visible leaves in reading order, and its operator tree, which is parsed if it is not

@@ -1,5 +1,7 @@
 // Macros inside the embedded engine: the definitions of a document, its packages and LaTeX as macros of KaTeX.
 
+import { readPairs, words } from "./symbols.mjs";
+
 export let limits = {};
 // Macros of LaTeX and its packages, by package name.
 export const prelude = {};
@@ -184,13 +186,13 @@ function choose(context, first) {
   return { tokens: first ? yes : no, numArgs: 0 };
 }
 
-const BRACKETS = { "(": ")", "[": "]", "\\{": "\\}", "|": "|", "\\|": "\\|" };
-const MATRIX_ENVIRONMENTS = { "(": "pmatrix", "[": "bmatrix", "|": "vmatrix", "\\{": "Bmatrix", "\\|": "Vmatrix" };
+const BRACKETS = readPairs(String.raw`( )  [ ]  \{ \}  | |  \| \|`);
+const MATRIX_ENVIRONMENTS = readPairs(String.raw`( pmatrix  [ bmatrix  | vmatrix  \{ Bmatrix  \| Vmatrix`);
 
 function readBracketed(context) {
   // the physics package reads the content of any kind of bracket and ignores the size and star before it
   while (/^( |\*|\\[bB]igg?)$/.test(context.future().text)) context.popToken();
-  const open = context.future().text, close = BRACKETS[open];
+  const open = context.future().text, close = BRACKETS.get(open);
   if (!close) return { open: "", tokens: open === "{" ? context.consumeArg().tokens : [] };
   context.popToken();
   const tokens = [];
@@ -231,11 +233,11 @@ function readDimension(context) {
 export const TESTS = {
   "\\eqkinqty": (context) => {
     const { open, tokens } = readBracketed(context);
-    return surround(context, "\\left" + (open || "\\{"), tokens, "\\right" + (BRACKETS[open] || "\\}"));
+    return surround(context, "\\left" + (open || "\\{"), tokens, "\\right" + (BRACKETS.get(open) ?? "\\}"));
   },
   "\\eqkinmatrix": (context) => {
     const { open, tokens } = readBracketed(context);
-    const name = MATRIX_ENVIRONMENTS[open] ?? "matrix";
+    const name = MATRIX_ENVIRONMENTS.get(open) ?? "matrix";
     return surround(context, "\\begin{" + name + "}", tokens, "\\end{" + name + "}");
   },
   "\\ifmmode": (context) => {
@@ -261,19 +263,10 @@ export const TESTS = {
     italic.tokens.at(-1).noexpand = true;
     return italic;
   },
-  "\\kern": readDimension,
-  "\\mkern": readDimension,
-  "\\hskip": readDimension,
-  "\\mskip": readDimension,
-  "\\raise": readDimension,
-  "\\lower": readDimension,
-  "\\vskip": readDimension,
-  "\\moveleft": readDimension,
-  "\\moveright": readDimension,
   "\\IfBooleanTF": (context) => choose(context, context.consumeArg().tokens.some((t) => t.text === "\\BooleanTrue")),
   "\\IfNoValueTF": (context) => choose(context, context.consumeArg().tokens.some((t) => t.text === "\\eqkinnovalue")),
   "\\IfValueTF": (context) => choose(context, !context.consumeArg().tokens.some((t) => t.text === "\\eqkinnovalue")),
-  "\\eqkinnovalue": "",
-  "\\BooleanTrue": "",
-  "\\BooleanFalse": "",
 };
+for (const name of words(String.raw`\kern \mkern \hskip \mskip \raise \lower \vskip \moveleft \moveright`))
+  TESTS[name] = readDimension;
+for (const name of words(String.raw`\eqkinnovalue \BooleanTrue \BooleanFalse`)) TESTS[name] = "";

@@ -15,7 +15,7 @@ import {
   LONGEST_TYPED_NAME, NO_CHILDREN, OperatorNode, PAIR, PLAIN_PRODUCTS, PRIMES, PRODUCT, RELATION, ROW_TAG,
   SCRIPTED_NAME, SCRIPT_TAG, SIGNS_AS_POWERS, SIGN_NAMES, STARS, SUM, SYMBOL_TAG, TENSOR_INDICES, TERNARY_TAGS,
   TRAILING, TRANSPOSES_AS_POWERS, TYPED_BEGINNINGS, TYPED_NAMES, TYPED_SIGNS, USUALLY_DIFFERENTIATED,
-  USUAL_FUNCTIONS, bigItem, branch, combine, empty, findMeaning, findOperatorKind, findSubscriptedKind,
+  USUAL_FUNCTIONS, bigItem, branch, combine, empty, findMeaning, findOperatorKind,
   group, isLetter, isNumber, isOpenProduct, isOperand, isSign, isWild, lastOf, leaf, listOf, operandItem, repeat,
   roleOf, rolesOf, signItem, splitAt,
 } from "./symbols.mjs";
@@ -840,7 +840,7 @@ export class OperatorParser {
     if (base.label === "fn" && !ranges) return base.copy(at, base.variables);
     if (base.label !== "v" || ranges || isWild(base) || this.hasLetter(element, isWildLetter))
       return branch("idx", [base, ...members], at);
-    const named = new OperatorNode(findSubscriptedKind(base.kind, this.textOf(element, "inName")), NO_CHILDREN, at);
+    const named = leaf("v", base.text + "_" + this.textOf(element, "inName"), at);
     named.name = { base: base.text, subscript: node,
       letters: this.differentiated.has(base.text) ? this.lettersIn(element) : null };
     return named;

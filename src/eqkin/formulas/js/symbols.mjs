@@ -174,6 +174,13 @@ export const PAIR = words("commutator tuple");
 export const BOUND = words("n + neg c");
 export const COUNT = words("v n +");
 
+// The value of a key in a map, made with the first use.
+export function findOrMake(map, key, make) {
+  let value = map.get(key);
+  if (value === undefined) map.set(key, value = make(key));
+  return value;
+}
+
 // What all nodes with the same label and text have in common, found once.
 class Kind {
   constructor(label, text) {
@@ -186,8 +193,6 @@ class Kind {
     this.isOmissible = OMISSIBLE.has(label);
     // Of a number, see `readNumber`
     this.value = undefined;
-    // Of a variable: the kinds of those with a subscript.
-    this.subscripted = null;
     // Of a name: the kind of its applications.
     this.applied = null;
     // Whose answer has this label, and its number there.
@@ -205,27 +210,13 @@ const operatorKinds = new Map();
 let knownKinds = 0;
 
 export function findKind(label, text) {
-  let byText = kinds.get(label);
-  if (byText === undefined) kinds.set(label, byText = new Map());
-  let kind = byText.get(text);
-  if (kind === undefined) {
-    byText.set(text, kind = new Kind(label, text));
+  return findOrMake(findOrMake(kinds, label, () => new Map()), text, () => {
     knownKinds++;
-  }
-  return kind;
+    return new Kind(label, text);
+  });
 }
 
-export function findOperatorKind(label) {
-  let kind = operatorKinds.get(label);
-  if (kind === undefined) operatorKinds.set(label, kind = findKind(label, ""));
-  return kind;
-}
-
-export function findSubscriptedKind(base, subscript) {
-  let kind = (base.subscripted ??= new Map()).get(subscript);
-  if (kind === undefined) base.subscripted.set(subscript, kind = findKind("v", base.text + "_" + subscript));
-  return kind;
-}
+export const findOperatorKind = (label) => findOrMake(operatorKinds, label, (name) => findKind(name, ""));
 
 export class OperatorNode {
   constructor(kind, children, at) {
@@ -386,11 +377,7 @@ class TextMeaning {
 }
 const meanings = new Map();
 
-export function findMeaning(raw) {
-  let meaning = meanings.get(raw);
-  if (meaning === undefined) meanings.set(raw, meaning = new TextMeaning(raw));
-  return meaning;
-}
+export const findMeaning = (raw) => findOrMake(meanings, raw, (text) => new TextMeaning(text));
 
 const knownAttributes = new Map();
 
@@ -409,11 +396,7 @@ class NodeAttributes {
   }
 }
 
-export function findAttributes(lines) {
-  let attributes = knownAttributes.get(lines);
-  if (attributes === undefined) knownAttributes.set(lines, attributes = new NodeAttributes(lines));
-  return attributes;
-}
+export const findAttributes = (lines) => findOrMake(knownAttributes, lines, (text) => new NodeAttributes(text));
 
 // Between batches, if there are too many.
 export function forgetSymbols() {

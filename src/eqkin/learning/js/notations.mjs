@@ -770,8 +770,8 @@ export function writeNotations(json) {
         notations.push([writer.print(printed) + (writer.free.mark ? writer.pick([".", ",", ""]) : ""), writer.renames,
           isParaphrase]);
       }
-    } catch (error) {
-      if (batch.debug) notations.push([String(error.stack ?? error), null]);
+    } catch {
+      // No notation is better than a wrong one.
     }
     return notations;
   });
