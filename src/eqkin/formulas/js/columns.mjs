@@ -36,15 +36,16 @@ export class PresentationNode {
 }
 
 /**
- * Read presentation trees: the nodes of each, its root first.
+ * Read presentation trees, one at a time, so that the nodes of one are forgotten before the next: the nodes of each,
+ * its root first.
  * @param {{tags: string[], attributes: string[], texts: string[], sizes: number[], tag: number[], attribute: number[],
  *   text: number[], n_children: number[]}} forest
- * @returns {PresentationNode[][]}
+ * @returns {Generator<PresentationNode[]>}
  */
-export function readPresentationTrees({ tags, attributes, texts, sizes, tag, attribute, text, n_children: counts }) {
+export function* readPresentationTrees({ tags, attributes, texts, sizes, tag, attribute, text, n_children: counts }) {
   const types = tags.map(findType), meanings = texts.map(findMeaning), known = attributes.map(findAttributes);
   let start = 0;
-  return sizes.map((size) => {
+  for (const size of sizes) {
     const nodes = [];
     for (let at = start; at < start + size; at++) {
       const type = types[tag[at]] | (counts[at] ? 0 : LEAF);
@@ -56,6 +57,6 @@ export function readPresentationTrees({ tags, attributes, texts, sizes, tag, att
       const count = counts[start++];
       if (count) node.children = nodes.slice(next, next += count);
     }
-    return nodes;
-  });
+    yield nodes;
+  }
 }

@@ -434,7 +434,7 @@ class PartPairs {
 // Presentation trees, each with its operator tree if operator trees are given.
 function readPresentations(forest, operators) {
   const parsed = operators ? readOperatorTrees(operators) : [];
-  return readPresentationTrees(forest).map((nodes, at) => new Presentation(nodes, parsed[at]));
+  return Array.from(readPresentationTrees(forest), (nodes, at) => new Presentation(nodes, parsed[at]));
 }
 
 // Explanations of hits. If the operator trees of query and hits are given, only relations are found.

@@ -210,13 +210,17 @@ const operatorKinds = new Map();
 let knownKinds = 0;
 
 export function findKind(label, text) {
-  return findOrMake(findOrMake(kinds, label, () => new Map()), text, () => {
+  const byText = kinds.get(label) ?? findOrMake(kinds, label, () => new Map());
+  let kind = byText.get(text);
+  if (kind === undefined) {
+    byText.set(text, kind = new Kind(label, text));
     knownKinds++;
-    return new Kind(label, text);
-  });
+  }
+  return kind;
 }
 
-export const findOperatorKind = (label) => findOrMake(operatorKinds, label, (name) => findKind(name, ""));
+export const findOperatorKind = (label) =>
+  operatorKinds.get(label) ?? findOrMake(operatorKinds, label, (name) => findKind(name, ""));
 
 export class OperatorNode {
   constructor(kind, children, at) {

@@ -758,7 +758,7 @@ const WRITERS = {
 export function writeNotations(json) {
   forgetSymbols();
   const batch = JSON.parse(json);
-  const answers = readPresentationTrees(batch).map((nodes, tree) => {
+  const answers = Array.from(readPresentationTrees(batch), (nodes, tree) => {
     const notations = [], parser = new OperatorParser(nodes), seed = batch.seeds[tree];
     try {
       const root = parser.parse();
