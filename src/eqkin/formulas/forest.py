@@ -179,10 +179,10 @@ def _compact_strings(strings: list[str], indices: Array, alphabetical: bool) -> 
     return [strings[i] for i in used], _to_smallest_dtype(rank[indices], max(len(used), 1))
 
 
-def join_strings(lists: Sequence[Sequence[str]], columns: Sequence[Array]) -> tuple[list[str], Array]:
+def join_strings(lists: Sequence[list[str]], columns: Sequence[Array]) -> tuple[list[str], Array]:
     """Return the strings of several lists without repetition, and the indices of all columns into that list."""
     if lists and all(strings is lists[0] for strings in lists):
-        return list(lists[0]), np.concatenate(columns)
+        return lists[0], np.concatenate(columns)
     index: dict[str, int] = {}
     parts = [np.zeros(0, np.int64)]
     for strings, column in zip(lists, columns, strict=True):

@@ -224,7 +224,10 @@ def simplify_label(label: str) -> str:
     kind, _, text = label.partition(":")
     if kind == "fn":
         return f"v:{text}"
-    if label.startswith("v:"):
+    if kind == "v":
+        # Nearly all variables are a single letter.
+        if len(text) < 2:
+            return label
         end = next((at for at, sign in enumerate(text) if sign in tables["decorations"]), len(text))
         return f"v:{text[:end]}" if end else label
     if label in tables["relations"]:
