@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eqkin.search import rank
-from eqkin.search.rank import combine_scores, compare_collections, compare_within
+from eqkin.search.candidates import combine_scores, compare_collections, compare_within
 
 QUERY = r"p(x|y) = \frac{p(y|x) p(x)}{p(y)}"
 SPACED = r"p(x|y)\, =\, \frac{p(y|x)\, p(x)}{{p(y)}}"

@@ -10,12 +10,10 @@ from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.index.update import update_index
 from eqkin.search import Filters, SearchEngine
-from eqkin.search.candidates import QueryFeatures
+from eqkin.search.candidates import SETTINGS, QueryFeatures, RetrievalSettings, compare_collections, rank, retrieve
 from eqkin.search.features import QueryTerms
 from eqkin.search.local import LocalSnapshot
-from eqkin.search.rank import compare_collections, rank
 from eqkin.search.results import SearchOptions
-from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
 
 from .conftest import WAVE
 

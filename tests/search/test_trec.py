@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.search.rank import compare_collections
+from eqkin.search.candidates import compare_collections
 from eqkin.search.trec import encode_formulas, iter_run_lines, read_table
 
 FORMULAS = {"a": "y^2", "bad": r"\begin{nope}", "b": "x^2", "c": r"\int_0^1 g", "d": "y^2 + x^2 = 1", "e": "a + b"}

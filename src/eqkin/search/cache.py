@@ -1,4 +1,7 @@
-"""`VersionedCache`: what was computed from a collection, for as long as the collection does not change."""
+"""What the searches of all threads share: cached results, and the number of threads of numeric libraries.
+
+`VersionedCache` keeps what was computed from a collection for as long as the collection does not change.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import CancelledError, Future
+from contextlib import ContextDecorator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeVar, cast
+
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from eqkin.limits import check_cancelled
 
@@ -109,3 +116,37 @@ def _wait(value: Future[V]) -> V:
             return value.result(timeout=_WAIT_SECONDS)
         except TimeoutError:
             check_cancelled()
+
+
+class _OneThread(ContextDecorator):
+    """Limits numeric libraries to one thread while any search runs: for so few numbers, others only wait for work.
+
+    threadpoolctl lets only the first thread that set OpenBLAS's number of threads change it, until that thread releases
+    control. Here, the first search to begin and the last one to end set it, whichever threads they are in.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = 0
+
+    @cached_property
+    def _controller(self) -> ThreadpoolController:
+        return ThreadpoolController()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._running:
+                OpenBLASController.clear_controlling_thread(force=True)
+                self._limiter = self._controller.limit(limits=1)
+            self._running += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._running -= 1
+            if not self._running:
+                OpenBLASController.clear_controlling_thread(force=True)
+                self._limiter.restore_original_limits()
+                OpenBLASController.clear_controlling_thread(force=True)
+
+
+ONE_THREAD = _OneThread()

@@ -1,22 +1,45 @@
-"""What passes between the stages of a search: the query's features, candidates, and candidates in their order."""
+r"""Candidates of a search: retrieve them, compute their scores, sort them.
+
+The pool has the equations near the formula's vector, those with its terms, and those near the text. It does not depend
+on how many hits are asked for, so that a longer list begins with the shorter one. Which of the three searches found a
+candidate does not matter any more afterwards: all of them are compared in the same way.
+
+With a formula and text, a candidate's score is
+
+$$ \tfrac34 \text{relevance} + \tfrac14 \text{text}, $$
+
+with one of them it is that part alone: text reorders equations whose mathematics fits, it does not replace it. The
+weight of the text is a choice, not learned.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.formulas import Forest
+from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import NodeColumns
-from eqkin.formulas.operators import OperatorForest
-from eqkin.library.references import EquationColumns
-from eqkin.search.backend import Floats
-from eqkin.search.features import QueryTerms
-from eqkin.search.wildcards import Pattern
+from eqkin.formulas.operators import OperatorForest, share_form
+from eqkin.library.references import NO_EQUATIONS, EquationColumns
+from eqkin.search.backend import Floats, Keys, Snapshot
+from eqkin.search.features import QueryTerms, compute_relevance, extract_norms
+from eqkin.search.results import SearchOptions
+from eqkin.search.wildcards import Pattern, rank_matches_first
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Scores: TypeAlias = npt.NDArray[np.float64]
+AnyFloats: TypeAlias = npt.NDArray[np.floating[Any]]
+
+TEXT_WEIGHT = 0.25
+MAX_COMPARED = 250  # candidates of a search by text whose operator trees are compared with each other
+_MAX_MATCHED = 600  # most relevant candidates that are matched with a query's wildcards
+_NAMED_SCORE = 0.9  # least score of an equation with the name that was asked for
+_BLOCK_FORMULAS = 20_000  # formulas of a collection whose operator trees are in memory together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,3 +75,158 @@ class RankedCandidates:
     text_score: Scores
     score: Scores
     matches: npt.NDArray[np.uint8]  # 2: has the form of a query with wildcards, 1: a part has it; see `Pattern.match`
+
+
+@dataclass(frozen=True)
+class RetrievalSettings:
+    """How many candidates each search contributes."""
+
+    vector_candidates: int = 300
+    term_candidates: int = 300
+    text_candidates: int = 300  # in addition to those that the formula found
+    # The vector of a query with wildcards says little, so its terms find this many times as many.
+    wildcard_factor: int = 3
+
+
+SETTINGS = RetrievalSettings()
+
+
+def retrieve(
+    snapshot: Snapshot,
+    query: QueryFeatures | None,
+    options: SearchOptions,
+    *,
+    settings: RetrievalSettings = SETTINGS,
+    named: Collection[int] = (),
+) -> Candidates:
+    """Find equations near the formula, with its terms, in sections that match the text, and the named ones."""
+    if not len(snapshot):
+        return Candidates(columns=NO_EQUATIONS, vectors=np.zeros((0, 0), np.float32), text_score=np.zeros(0))
+    text_scores = snapshot.search_text(options.text, options.filters) if options.text else {}
+    text_scores = dict.fromkeys(named, 0.0) | text_scores
+    text_scores.pop(options.exclude, None)
+    found_by_text = np.array(sorted(text_scores), np.int64)
+    if query is None:
+        keys = found_by_text
+    else:
+        pool = _retrieve_by_formula(snapshot, query, options, settings)
+        keys = np.union1d(pool, found_by_text)
+        keys = keys[keys != options.exclude]
+        only_text = np.flatnonzero(~np.isin(keys, [*pool, *named]))
+        # Equations that only their text found are weak candidates: keep the best few, so that a common word does not
+        # crowd out the formulas.
+        if len(only_text) > settings.text_candidates:
+            texts = np.array([text_scores[key] for key in keys[only_text].tolist()], np.float32)
+            cosines = snapshot.get_vectors(keys[only_text]) @ query.vector
+            scores = combine_scores(cosines, texts, formula=True, text=True)
+            dropped = only_text[np.argsort(-scores, kind="stable")[settings.text_candidates :]]
+            keys = np.delete(keys, dropped)
+    # Equations that were removed a moment ago have no columns any more.
+    columns = snapshot.get_columns(keys)
+    is_compared = query is not None or options.fold
+    return Candidates(
+        columns=columns,
+        vectors=snapshot.get_vectors(columns.keys) if is_compared else np.zeros((len(columns.keys), 0), np.float32),
+        text_score=np.array([text_scores.get(key, 0.0) for key in columns.keys.tolist()], np.float64)
+        if text_scores
+        else np.zeros(len(columns.keys)),
+    )
+
+
+def _retrieve_by_formula(
+    snapshot: Snapshot, query: QueryFeatures, options: SearchOptions, settings: RetrievalSettings
+) -> Keys:
+    """Return the keys of the nearest equations and of those with most of the query's terms, ascending."""
+    wanted = settings.term_candidates * (settings.wildcard_factor if query.pattern else 1)
+    nearest = snapshot.search_vectors(query.vector[None], settings.vector_candidates, options.filters)[1]
+    _, sharing = snapshot.search_terms(query.terms.codes, query.terms.idf, wanted, options.filters)
+    return np.union1d(nearest[nearest >= 0], sharing)
+
+
+def combine_scores(relevance: AnyFloats, text_scores: AnyFloats, *, formula: bool, text: bool) -> AnyFloats:
+    """Compute the scores a list is sorted by, in [0, 1], for a query with a formula, text, or both."""
+    if formula and text:
+        return (1 - TEXT_WEIGHT) * relevance + TEXT_WEIGHT * text_scores
+    return relevance if formula else text_scores
+
+
+def rank(
+    snapshot: Snapshot, query: QueryFeatures | None, candidates: Candidates, *, text: bool, named: Collection[int] = ()
+) -> RankedCandidates:
+    """Compute the scores of candidates and sort them, best first.
+
+    Equations with the name that was asked for come before all others. Then come those that are the same statement with
+    the same names: in another notation, one may have a lower score than a formula that only looks like the query.
+
+    Args:
+        snapshot: Where the candidates come from.
+        query: The formula; None for text alone.
+        candidates: Those that were retrieved.
+        text: Whether text is searched for.
+        named: Keys of equations with the name that was asked for.
+
+    Raises:
+        NoSuchEquation: an equation is gone.
+    """
+    keys = candidates.columns.keys
+    cosines = relevance = np.zeros(len(keys), np.float32)
+    is_same = np.zeros(len(keys), bool)
+    matches = np.zeros(len(keys), np.uint8)
+    operators: OperatorForest | None = None
+    if query is not None and len(keys):
+        operators = snapshot.get_operators(keys)
+        norms = snapshot.get_norms(keys, operators)
+        # Stored vectors are not exactly of length 1.
+        # Not a product of matrices, whose last bits depend on the place of a row: copies of a formula must tie.
+        cosines = np.clip(np.einsum("ij,j->i", candidates.vectors, query.vector), -1, 1)
+        relevance = compute_relevance(query.terms, operators, norms, cosines)
+        if query.pattern is not None:
+            nearest = np.argsort(-relevance, kind="stable")[:_MAX_MATCHED]
+            matches[nearest] = query.pattern.match(operators.select(nearest))
+            relevance = rank_matches_first(relevance, matches)
+        else:
+            is_same = share_form(operators.formula_forms, query.operators.formula_forms[:1], kinds=["canonical"])
+    scores = combine_scores(relevance.astype(np.float64), candidates.text_score, formula=query is not None, text=text)
+    is_named = np.isin(keys, list(named))
+    if named:
+        scores = np.where(is_named, _NAMED_SCORE + (1 - _NAMED_SCORE) * scores, _NAMED_SCORE * scores)
+    order = np.lexsort((keys, -cosines, -scores, ~is_same, ~is_named))
+    if operators is not None:
+        operators = operators.select(order)
+    elif len(order):
+        operators = snapshot.get_operators(keys[order[:MAX_COMPARED]])
+    else:
+        operators = OperatorForest.concatenate([])
+    return RankedCandidates(
+        columns=candidates.columns.select(order),
+        vectors=candidates.vectors[order],
+        operators=operators,
+        similarity=cosines[order].astype(np.float64),
+        text_score=candidates.text_score[order],
+        score=scores[order].astype(np.float64),
+        matches=matches[order],
+    )
+
+
+def compare_collections(queries: Forest, query_vectors: Floats, formulas: Forest, vectors: Floats) -> Floats:
+    """Compute the relevance of each formula to each query, (queries, formulas); vectors have length 1."""
+    asked = _extract_each(parse_operators(queries))
+    scores = np.zeros((len(asked), len(formulas)), np.float32)
+    for start in range(0, len(formulas), _BLOCK_FORMULAS):
+        block = slice(start, min(start + _BLOCK_FORMULAS, len(formulas)))
+        operators = parse_operators(formulas.select(np.arange(block.start, block.stop)))
+        norms = extract_norms(operators)
+        for at, query in enumerate(asked):
+            scores[at, block] = compute_relevance(query, operators, norms, vectors[block] @ query_vectors[at])
+    return scores
+
+
+def compare_within(formulas: Forest, vectors: Floats) -> Floats:
+    """Compute the relevance of the formulas of a collection to each other; none is a candidate for itself."""
+    scores = compare_collections(formulas, vectors, formulas, vectors)
+    np.fill_diagonal(scores, 0)
+    return scores
+
+
+def _extract_each(operators: OperatorForest) -> list[QueryTerms]:
+    return [QueryTerms.extract(operators.select([tree])) for tree in range(len(operators))]

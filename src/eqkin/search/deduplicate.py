@@ -13,8 +13,7 @@ import numpy as np
 from eqkin.formulas.hashing import Codes, combine_hashes, compute_powers, compute_prefix_sums
 from eqkin.formulas.operators import OperatorForest
 from eqkin.limits import LIMITS
-from eqkin.search.candidates import RankedCandidates, Rows
-from eqkin.search.rank import MAX_COMPARED
+from eqkin.search.candidates import MAX_COMPARED, RankedCandidates, Rows
 from eqkin.search.results import SearchOptions
 
 # Two formulas with the same LaTeX are the same from this cosine on; below, a macro has two meanings.

@@ -14,8 +14,8 @@ from eqkin.index.manifest import load_encoder
 from eqkin.library.files import LibraryFiles
 from eqkin.limits import LIMITS
 from eqkin.search.backend import Facets, NoSuchEquation, SearchBackend, Snapshot
-from eqkin.search.cache import VersionedCache
-from eqkin.search.candidates import QueryFeatures
+from eqkin.search.cache import ONE_THREAD, VersionedCache
+from eqkin.search.candidates import SETTINGS, QueryFeatures, RetrievalSettings
 from eqkin.search.local import LocalBackend, get_folder
 from eqkin.search.map import build_map
 from eqkin.search.names import Completion, find_atlas_name, list_completions, name_forms
@@ -33,8 +33,6 @@ from eqkin.search.results import (
     SearchOptions,
     check_k,
 )
-from eqkin.search.retrieve import SETTINGS, RetrievalSettings
-from eqkin.search.threads import ONE_THREAD
 
 HITS_PER_PAPER = 2  # if there are enough other papers
 _MAX_CACHED = 1_000  # queries, answers, lists of related papers, maps

@@ -17,10 +17,8 @@ import numpy as np
 from eqkin.library.filters import Filters
 from eqkin.library.records import PaperCount
 from eqkin.search.backend import Snapshot
-from eqkin.search.candidates import QueryFeatures, RankedCandidates
-from eqkin.search.rank import rank
+from eqkin.search.candidates import QueryFeatures, RankedCandidates, RetrievalSettings, rank, retrieve
 from eqkin.search.results import WEAK_SCORE, FacetCount, Hit, Results, SearchOptions
-from eqkin.search.retrieve import RetrievalSettings, retrieve
 
 # Candidates beyond these have little to do with the query.
 _COUNTED_CANDIDATES = 200

@@ -18,17 +18,15 @@ from eqkin.formulas.mathml import NodeColumns, to_mathml
 from eqkin.formulas.operators import OperatorForest
 from eqkin.limits import check_cancelled
 from eqkin.search.backend import Snapshot
-from eqkin.search.candidates import QueryFeatures, RankedCandidates
+from eqkin.search.candidates import QueryFeatures, RankedCandidates, RetrievalSettings, rank, retrieve
 from eqkin.search.deduplicate import ChosenCandidates, choose_hits
 from eqkin.search.explain import Explanation, explain_hits
 from eqkin.search.facets import add_facets
 from eqkin.search.features import QueryTerms
 from eqkin.search.names import name_forms
 from eqkin.search.query import Formula
-from eqkin.search.rank import rank
 from eqkin.search.reader import ReadQuery
 from eqkin.search.results import WEAK_SCORE, EquationRecord, Hit, Results, SearchOptions
-from eqkin.search.retrieve import RetrievalSettings, retrieve
 from eqkin.search.wildcards import Pattern, replace_wildcards
 
 STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining", "facets")

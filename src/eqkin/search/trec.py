@@ -13,8 +13,8 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.formulas import Forest
 from eqkin.formulas.engine import parse_operators
+from eqkin.search.candidates import compare_collections
 from eqkin.search.query import FormulaReader
-from eqkin.search.rank import compare_collections
 from eqkin.search.wildcards import Pattern, rank_matches_first, replace_wildcards
 
 _UNREADABLE_SCORE = -1.0  # below any score
