@@ -7,7 +7,7 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems import EngineSystem, FormulaSet, TfIdfLatex, make_systems, normalize_rows
 from eqkin.formulas.engine import parse_operators
-from eqkin.search import rank
+from eqkin.search import candidates
 from eqkin.search.features import QueryTerms, compute_relevance, extract_norms
 from tests.evaluation.formulas import formulas
 
@@ -42,7 +42,7 @@ def test_engine_system_excludes_formula_itself_within_a_collection(engine, some)
     assert (np.diag(found) == 0).all()
     assert found[0].argmax() == 1
     vectors = np.asarray(normalize_rows(Encoder.load().embed(some.forest)), np.float32)
-    np.testing.assert_array_equal(found, rank.compare_within(some.forest, vectors))
+    np.testing.assert_array_equal(found, candidates.compare_within(some.forest, vectors))
     apart = engine.rank(some, FormulaSet(some.forest))  # a search in a collection that holds the query finds it
     assert (apart.argmax(axis=1) == np.arange(len(some))).all()
 
@@ -50,7 +50,7 @@ def test_engine_system_excludes_formula_itself_within_a_collection(engine, some)
 def test_engine_system_does_not_depend_on_block_size(engine, some, monkeypatch):
     asked = formulas(*KIN[:3])
     whole = engine.rank(asked, some)
-    monkeypatch.setattr(rank, "_BLOCK_FORMULAS", 3)
+    monkeypatch.setattr(candidates, "_BLOCK_FORMULAS", 3)
     np.testing.assert_allclose(engine.rank(asked, some), whole, atol=1e-6)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from eqkin.search import rank
+from eqkin.search import candidates
 from eqkin.search.candidates import combine_scores, compare_collections, compare_within
 
 QUERY = r"p(x|y) = \frac{p(y|x) p(x)}{p(y)}"
@@ -69,7 +69,7 @@ def test_relevance_is_the_same_in_blocks(compare, monkeypatch):
     at_once = compare(QUERY, OTHERS[1])
     assert at_once.shape == (2, len(FORMULAS))
     assert at_once[1].argmax() == FORMULAS.index(OTHERS[1])
-    monkeypatch.setattr(rank, "_BLOCK_FORMULAS", 3)
+    monkeypatch.setattr(candidates, "_BLOCK_FORMULAS", 3)
     assert compare(QUERY, OTHERS[1]) == pytest.approx(at_once, abs=1e-5)
 
 

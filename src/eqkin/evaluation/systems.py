@@ -22,7 +22,7 @@ from eqkin.encoder.model import DESCRIPTION_FILE
 from eqkin.errors import BadInput
 from eqkin.formulas import Forest
 from eqkin.formulas.mathml import Node, to_forest
-from eqkin.search import rank
+from eqkin.search import candidates
 from eqkin.search.query import FormulaReader
 
 if TYPE_CHECKING:
@@ -245,8 +245,8 @@ class EngineSystem(System):
         """Score formulas as the engine does; within one collection, a formula is not a candidate for itself."""
         vectors = self._encode_unit(formulas)
         if queries is formulas:
-            return rank.compare_within(formulas.forest, vectors)
-        return rank.compare_collections(queries.forest, self._encode_unit(queries), formulas.forest, vectors)
+            return candidates.compare_within(formulas.forest, vectors)
+        return candidates.compare_collections(queries.forest, self._encode_unit(queries), formulas.forest, vectors)
 
     def _encode_unit(self, formulas: FormulaSet) -> Float32s:
         return cast(Float32s, normalize_rows(self.vector.encode(formulas)))

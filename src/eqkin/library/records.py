@@ -95,14 +95,6 @@ class EquationRecord:
     whole: str | None = None
     inline: bool = False
 
-    def to_ref(self) -> EquationRef:
-        """Return the reference to this equation."""
-        number, whole = (
-            -1 if name is None else int(name.removeprefix(f"{self.paper.key}#")) for name in (self.id, self.whole)
-        )
-        paper = self.paper
-        return EquationRef(self.tree, paper.key, number, self.latex, paper.year, paper.fields, paper.lang, whole)
-
 
 @dataclass(frozen=True)
 class PaperPage:

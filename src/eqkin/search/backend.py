@@ -98,7 +98,7 @@ class Snapshot(Protocol):
         """Find equations with a name, at most some dozens; nothing, if the collection has no names."""
         return set()
 
-    def get_names(self, refs: Iterable[EquationRef]) -> dict[int, str]:
+    def get_names(self, keys: Iterable[int]) -> dict[int, str]:
         """Return the names of those equations that have one, by key."""
         return {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -237,17 +238,15 @@ class SearchEngine:
         clock: Stopwatch,
         read: ReadQuery | None = None,
     ) -> Results:
-        def run(snapshot: Snapshot) -> Results:
-            return search(
-                snapshot,
-                query,
-                options,
-                settings=self.retrieval,
-                per_paper=self.per_paper,
-                clock=clock,
-                read=read,
-            )
-
+        run = partial(
+            search,
+            query=query,
+            options=options,
+            settings=self.retrieval,
+            per_paper=self.per_paper,
+            clock=clock,
+            read=read,
+        )
         try:
             return run(snapshot)
         except NoSuchEquation:
@@ -285,7 +284,7 @@ class SearchEngine:
         if equation.tree < 0:
             return None
         with self.backend.snapshot() as snapshot:
-            names = snapshot.get_names([equation.to_ref()])
+            names = snapshot.get_names([equation.tree])
             return names.get(equation.tree) or name_forms(snapshot.get_operators(np.array([equation.tree])))[0]
 
     def get_paper(self, key: str) -> PaperPage:

@@ -139,9 +139,9 @@ class LocalSnapshot:
         allowed = self._get_allowed(filters)
         return set((keys if allowed is None else keys[find_members(keys, allowed)]).tolist())
 
-    def get_names(self, refs: Iterable[EquationRef]) -> dict[int, str]:
+    def get_names(self, keys: Iterable[int]) -> dict[int, str]:
         """Return the names of equations; see `Snapshot`."""
-        return names.get_names([ref.key for ref in refs]) if (names := self._names) else {}
+        return names.get_names(list(keys)) if (names := self._names) else {}
 
     def match_name(self, text: str) -> str:
         """Return the equation name that `text` matches, or an empty string."""

@@ -20,7 +20,7 @@ def build_map(snapshot: Snapshot, limit: int) -> MapPoints:
     if not len(known):
         return MapPoints(trees=known, ids=[], fields=[], coordinates=np.zeros((0, 2), np.float32))
     ordered = [refs[key] for key in known.tolist()]
-    names = snapshot.get_names(ordered)
+    names = snapshot.get_names(refs)
     vectors = snapshot.get_vectors(known)
     project = fit_plane(vectors)
     return MapPoints(

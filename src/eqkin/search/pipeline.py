@@ -189,7 +189,7 @@ def _build_hits(
     keys = ranked.columns.keys.tolist()
     folded = {keys[other] for row in shown.rows for other in chosen.duplicates.get(row, ())}
     duplicates = snapshot.get_refs(folded) if folded else {}
-    names = snapshot.get_names(shown.records[keys[row]].to_ref() for row in shown.rows)
+    names = snapshot.get_names(keys[row] for row in shown.rows)
     forms = name_forms(shown.operators)
     hits = []
     for row, explanation, form in zip(shown.rows, explanations, forms, strict=True):

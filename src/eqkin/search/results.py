@@ -115,7 +115,7 @@ class SearchOptions:
             raise LimitReached(f"the text is longer than {LIMITS.query_text_chars:,} characters")
         if self.reading not in READINGS:
             raise BadInput(f"a query is read as {', '.join(READINGS)}, not {str(self.reading)[:40]!r}")
-        filters = check_filters(self.filters or Filters())
+        filters = Filters() if self.filters in (None, Filters()) else check_filters(self.filters)
         k = check_k(self.k)
         checked = {"k": k, "offset": check_offset(self.offset, k), "text": text, "filters": filters}
         for name, value in checked.items():
