@@ -61,7 +61,6 @@ DEFINITIONS = [
     (r"\DeclarePairedDelimiter{\norm}{\lVert}{\rVert}", r"\norm{x}", r"\left\lVert x\right\rVert"),
     (r"\DeclarePairedDelimiter\abs||", r"\abs*{x}+\abs[\big]{x}", r"\left|x\right|+\left|x\right|"),
     (r"\DeclarePairedDelimiterX{\ip}[2]{\langle}{\rangle}{#1,#2}", r"\ip{x}{y}", r"\left\langle x,y\right\rangle"),
-    (r"\DeclarePairedDelimiterXPP{\E}[1]{\mathbb{E}}{[}{]}{}{#1}", r"\E{x}", r"\mathbb{E}\left[x\right]"),
     (
         r"\NewDocumentCommand{\D}{s O{t} m}{\partial_{#2}\IfBooleanTF{#1}{!}{}#3}",
         r"\D u\D*[x]u",

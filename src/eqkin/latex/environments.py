@@ -308,9 +308,6 @@ def expand_structural(
 
 def _is_structural(macro: Macro) -> bool:
     body = macro.body
-    # This rules out most macros fast.
-    if not any(sign in body for sign in ("\\begin", "\\end", "\\[", "\\]", "$$")):
-        return False
     if macro.alias or any(kind[0] in "ud" for kind in macro.args) or not _OPENS_DISPLAY.search(body):
         return False
     return bool(_OUTER.search(body)) or not _INNER_PAIR.search(body)

@@ -40,12 +40,6 @@ _ALPHABETS = (("bb", r"\mathbb"), ("ds", r"\mathbb"), ("frak", r"\mathfrak"), ("
 _PARAMETER = re.compile(r"#([1-9])")
 _COUNT = re.compile(r"\s*[0-9]{1,3}\s*")  # of arguments
 _CSNAME = re.compile(r"\\expandafter\s*\\([gex]?def)\s*\\csname\s+([A-Za-z@]+)\s*\\endcsname")
-# How many groups follow the name.
-_PAIRED_DELIMITERS = {
-    "DeclarePairedDelimiter": 2,
-    "DeclarePairedDelimiterX": 3,
-    "DeclarePairedDelimiterXPP": 5,
-}
 _XPARSE_ARGUMENTS = {"m": "m", "r": "m", "R": "m", "s": "s", "t": "s", "o": "o", "g": "g"}
 # Tables of so many papers stay in memory: equations of a paper are read one after the other.
 _MAX_UNPACKED = 64
@@ -226,22 +220,23 @@ def _read_paired(scanner: Scanner, at: int, match: re.Match[str]) -> _ReadResult
         return None
     name, at = named
     count = 1
-    if match[1] != "DeclarePairedDelimiter":
+    is_extended = match[1].endswith("X")
+    if is_extended:
         bracket = scanner.read_bracket(at)
         if bracket is None or not _COUNT.fullmatch(bracket[0]):
             return None
         count = min(int(bracket[0]), 7)
         at = bracket[1]
     groups: list[str] = []
-    for _ in range(_PAIRED_DELIMITERS[match[1]]):
+    for _ in range(3 if is_extended else 2):
         if scanner.skip_space(at) == len(scanner.text):
             return None
         group, at = scanner.read_argument(at)
         groups.append(group)
-    # What stands before, the delimiters, what stands after, and what is between them.
-    before, left, right, after, inner = groups if len(groups) == 5 else ("", *groups[:2], "", (*groups, "#1")[2])
+    # The delimiters, and what is between them.
+    left, right, inner = groups if is_extended else [*groups, "#1"]
     inner = inner.replace(r"\delimsize", "")
-    body = rf"{before}\left{left or '.'}{inner}\right{right or '.'}{after}"
+    body = rf"\left{left or '.'}{inner}\right{right or '.'}"
     # Arguments move up by two: the star and the optional size come first.
     body = _PARAMETER.sub(lambda m: f"#{int(m[1]) + 2}", body)
     return Macro(name, (("s",), ("o", "")) + (("m",),) * count, body), at
@@ -309,7 +304,7 @@ _READERS: dict[str, Callable[[Scanner, int, re.Match[str]], _ReadResult]] = {
         (_read_def, "def gdef edef xdef"),
         (_read_let, "let"),
         (_read_operator, "DeclareMathOperator"),
-        (_read_paired, " ".join(_PAIRED_DELIMITERS)),
+        (_read_paired, "DeclarePairedDelimiter DeclarePairedDelimiterX"),
         (
             _read_document_command,
             "NewDocumentCommand NewExpandableDocumentCommand RenewDocumentCommand RenewExpandableDocumentCommand"

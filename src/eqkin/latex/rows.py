@@ -326,8 +326,6 @@ class NumberingMark:
 
 def strip_numbering(latex: str) -> tuple[str, list[NumberingMark]]:
     r"""Remove `\label`, `\tag`, `\nonumber` and the like from a display; return what they say."""
-    if "\\" not in latex:
-        return latex, []
     marks: list[NumberingMark] = []
     kept = ""
     at = 0

@@ -12,7 +12,6 @@ from array import array
 
 _PAIR = re.compile(r"\\.|[{}\[\]]", re.DOTALL)
 _COMMENT = re.compile(r"%(?:(?<!\\%)|(?<=[^\\]\\\\%))[^\n]*+(?:\n[ \t]*+(?=\S))?")
-_HIDDEN_ENVIRONMENT = re.compile(r"\{(?:[vV]erbatim|lstlisting|minted|comment|alltt|filecontents)\*?\}")
 _HIDDEN = re.compile(
     _COMMENT.pattern
     + r"|\\begin\s*+\{(?P<verbatim>verbatim\*?|Verbatim|lstlisting|minted|comment|alltt|filecontents\*?)\}"
@@ -104,8 +103,6 @@ def _find_all_ends(text: str) -> array[int]:
 
 def strip_comments(text: str) -> str:
     r"""Remove `%` comments (not `\%`), verbatim text, comment environments and what `\iffalse` hides."""
-    if not ("\\verb" in text or "\\iffalse" in text or "\\begin" in text and _HIDDEN_ENVIRONMENT.search(text)):
-        return _COMMENT.sub("", text) if "%" in text else text
     pieces: list[str] = []
     # Endings that the rest of the text lacks are not searched for again.
     missing: set[str] = set()

@@ -187,12 +187,9 @@ def read_heading(scanner: Scanner, at: int) -> tuple[str, int]:
 
 def clean_heading(latex: str, macros: dict[str, Macro]) -> str:
     r"""Return a title as one line of text: macros expanded, notes and layout dropped, math as `\(...\)`."""
-    if not any(sign in latex for sign in ("\\", "$", "{", "~", "--")):
-        title = " ".join(latex.split())
-    else:
-        if "\\" in latex:
-            latex = _BREAK.sub(" ", expand_macros(_LENGTH.sub(" ", latex), (macros | _define_layout()).get))
-        title = " ".join(to_plain_text(latex).split())
+    if "\\" in latex:
+        latex = _BREAK.sub(" ", expand_macros(_LENGTH.sub(" ", latex), (macros | _define_layout()).get))
+    title = " ".join(to_plain_text(latex).split())
     return title.strip(" -–—:").replace("**", "")[:MAX_TITLE]
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable
-from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -153,7 +152,9 @@ class MarkdownConverter:
         self._position = end + 3 if end >= 0 else match.end()
 
     def _handle_fence(self, match: re.Match[str]) -> None:
-        closing = _compile_closing_fence(match["mark"]).search(self._text, match.end())
+        mark = match["mark"]
+        fence = re.compile(rf"^[ \t>]{{0,40}}{mark[0]}{{{len(mark)},}}[ \t]*$", re.MULTILINE)
+        closing = fence.search(self._text, match.end())
         body = self._text[match.end() : closing.start() if closing else len(self._text)]
         info = match["info"].strip()
         self._position = closing.end() if closing else len(self._text)
@@ -250,11 +251,6 @@ def _find_positions(text: str, mark: str) -> list[int]:
     if mark == "$$":
         return [m.start(1) for m in re.finditer(r"\\[\s\S]|(\$\$)", text) if m.group(1)]
     return [m.start() for m in re.finditer(re.escape(mark), text)]
-
-
-@lru_cache(maxsize=64)
-def _compile_closing_fence(mark: str) -> re.Pattern[str]:
-    return re.compile(rf"^[ \t>]{{0,40}}{mark[0]}{{{len(mark)},}}[ \t]*$", re.MULTILINE)
 
 
 def _find_inline_end(text: str, start: int) -> int | None:

@@ -149,17 +149,11 @@ def _decode_legacy(raw: bytes) -> str:
 
 def clean_text(text: str) -> str:
     r"""Return `text` without NULs and lone surrogates, with `\n` as its only line end."""
-    if "\r" in text:
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    if text.isascii():
-        return text.replace("\0", "")
-    return _SURROGATE.sub("", text) if _SURROGATE.search(text) else text
+    return _SURROGATE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def escape_percent(prose: str) -> str:
     r"""Escape `%` so that none starts a LaTeX comment; `\%` stays as it is."""
-    if "%" not in prose:
-        return prose
     return _BARE_PERCENT.sub(lambda m: m.group(1) or r"\%", prose)
 
 
