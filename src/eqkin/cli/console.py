@@ -146,8 +146,8 @@ class ProgressDisplay:
 
 
 @contextmanager
-def open_progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show the last message: in one changing line on a terminal, otherwise in a line each.
+def open_progress(quiet: bool) -> Iterator[Callable[..., None]]:
+    """Show the last message: in one changing line on a terminal, otherwise in a line now and then.
 
     An interruption says that finished work is kept.
     """
@@ -155,9 +155,9 @@ def open_progress(quiet: bool) -> Iterator[Callable[[str], None]]:
     task = ""
     logged = 0.0
 
-    def log(message: str) -> None:
+    def log(message: str, done: float = 0, total: float | None = None) -> None:
         nonlocal task, logged
-        display.update(0, text=message)
+        display.update(done, total, text=message)
         start = message.partition(":")[0]
         now = time.monotonic()
         if not quiet and not display.is_shown and (start != task or now - logged >= _LOG_SECONDS):

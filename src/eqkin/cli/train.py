@@ -6,8 +6,6 @@ import dataclasses
 import importlib.util
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -16,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import eqkin
-from eqkin.cli.console import ProgressDisplay, emit, open_progress, warn
+from eqkin.cli.console import emit, open_progress, warn
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import BadInput
 
@@ -94,7 +92,11 @@ def train(
     loaded = load_corpus(corpus, library)
     if loaded.words is None and chosen.loss == "kin" and chosen.words_weight:
         warn(f"{corpus} has no words around its equations, so that objective is skipped: export it again")
-    with _StopOnSignal() as stop, _show_progress(quiet=as_json) as show:
+    with _StopOnSignal() as stop, open_progress(as_json) as log:
+
+        def show(progress: TrainingProgress) -> None:
+            log(_describe_progress(progress), progress.step, progress.steps)
+
         outcome = train_network(
             loaded, chosen, output, device=device, fast=fast, resume=resume, on_progress=show, should_stop=stop
         )
@@ -155,28 +157,13 @@ def load_corpus(file: Path | None, library: Path) -> Corpus:
         return Corpus.from_library(opened)
 
 
-@contextmanager
-def _show_progress(*, quiet: bool) -> Iterator[Callable[[TrainingProgress], None]]:
-    """Show the progress: on a terminal as a bar, elsewhere as a line at every twentieth of the run."""
-    next_line = 0
-    with ProgressDisplay("preparing", quiet=quiet) as display:
-
-        def show(progress: TrainingProgress) -> None:
-            nonlocal next_line
-            text = describe_progress(progress)
-            display.update(progress.step, progress.steps, text=text)
-            if not quiet and not display.is_shown and progress.step >= next_line:
-                typer.echo(f"{progress.triplets:,} triplets: {text}", err=True)
-                next_line = progress.step + max(progress.steps // 20, 1)
-
-        yield show
-
-
-def describe_progress(progress: TrainingProgress) -> str:
+def _describe_progress(progress: TrainingProgress) -> str:
     """Describe the state of a run in one line."""
     losses = ", ".join(f"{name} {value:.4f}" for name, value in progress.losses.items())
     ranking = f", held-out ranking {str(progress.ranking).partition(' on ')[0]}" if progress.ranking else ""
-    return f"{losses}, {progress.triplets_per_second:,.0f} triplets/s{ranking}"
+    return (
+        f"training: {progress.triplets:,} triplets, {losses}, {progress.triplets_per_second:,.0f} triplets/s{ranking}"
+    )
 
 
 def _print_outcome(outcome: TrainingResult, folder: Path, as_json: bool) -> None:

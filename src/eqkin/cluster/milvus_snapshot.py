@@ -301,15 +301,13 @@ class MilvusBackend:
     Args:
         collection: The collection.
         model: Digest of the network that embeds queries.
-        state_seconds: How long what is known of the collection is taken to be current: it may have been pushed to.
     """
 
-    def __init__(self, collection: MilvusCollection, model: str, *, state_seconds: float = _STATE_SECONDS) -> None:
+    def __init__(self, collection: MilvusCollection, model: str) -> None:
         self.collection: MilvusCollection = collection
         self._model = model
         self._state: Row | None = None
         self._read_at = 0.0
-        self._state_seconds = state_seconds
         self._reading = threading.Lock()
 
     @contextmanager
@@ -325,7 +323,7 @@ class MilvusBackend:
     def read_state(self) -> Row:
         """Return what describes the collection; see `MilvusCollection.read_state`."""
         with self._reading:
-            if self._state is None or time.monotonic() - self._read_at > self._state_seconds:
+            if self._state is None or time.monotonic() - self._read_at > _STATE_SECONDS:
                 self._state = self.collection.read_state(self._model)
                 self._read_at = time.monotonic()
             return self._state

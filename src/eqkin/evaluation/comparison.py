@@ -183,13 +183,11 @@ def compare(
     return Comparison(found)
 
 
-def score_systems(
-    systems: Sequence[System], judged: JudgedSet, *, baseline: str = "", resamples: int = RESAMPLES
-) -> list[SystemScores]:
+def score_systems(systems: Sequence[System], judged: JudgedSet, *, resamples: int = RESAMPLES) -> list[SystemScores]:
     """Rank a set's formulas by several systems and measure the lists; see `score_lists`."""
     lists = {system.name: rank_formulas(system, judged.topics, judged.formulas) for system in systems}
     titles = {system.name: system.title for system in systems}
-    return score_lists(judged, lists, titles, baseline=baseline, resamples=resamples)
+    return score_lists(judged, lists, titles, resamples=resamples)
 
 
 def rank_formulas(system: System, topics: NamedFormulas, formulas: NamedFormulas) -> dict[str, list[str]]:
