@@ -471,7 +471,7 @@ export class OperatorParser {
     const { sign, at: place } = signs[0];
     if (known.length < 2) return branch("rel", [leaf("o", sign, place), ...known], place);
     if (signs.length === 1 || signs.every((item) => item.sign === sign)) return branch(sign, known, place);
-    // A = b < c says a = b and b < c.
+    // `a = b < c` says `a = b` and `b < c`.
     const links = [];
     let left = sides[0];
     signs.forEach((item, k) => {

@@ -266,7 +266,8 @@ class NotationWriter {
 
   // LaTeX of a node for a place that takes operators from a level on; others get brackets.
   print(node, level = 0) {
-    const [tex, own] = this.write(node);
+    const written = this.write(node);
+    const [tex, own] = typeof written === "string" ? [written, LEVEL.closed] : written;
     return own >= level ? tex : this.enclose(tex);
   }
 
@@ -274,6 +275,7 @@ class NotationWriter {
     return nodes.map((node) => this.print(node, level)).join(separator);
   }
 
+  // LaTeX and its level, or LaTeX alone if its level is "closed".
   write(node) {
     const { label, children, at } = node;
     if (!children.length) return [this.writeLeaf(node), LEVEL.atom];
@@ -372,11 +374,9 @@ class NotationWriter {
       word += this.parser.textOf(node).replace(/[,.;:]$/, "");
       if ((FUNCTION_NAMES.get(word) ?? word.toLowerCase()) !== name) continue;
       if (KNOWN_COMMANDS.has(word) && !(this.free.name && this.random() < 0.1)) return `\\${word} `;
-      return `${word === "mod"
-        ? "\\text"
-        : this.free.name
-          ? this.pick(["\\operatorname", "\\mathrm", "\\text"])
-          : "\\operatorname"}{${word.replace(/[^\p{L}\d.-]/gu, "")}}`;
+      let command = word === "mod" ? "\\text" : "\\operatorname";
+      if (word !== "mod" && this.free.name) command = this.pick(["\\operatorname", "\\mathrm", "\\text"]);
+      return `${command}{${word.replace(/[^\p{L}\d.-]/gu, "")}}`;
     }
     return `\\operatorname{${name.replace(/[^\p{L}\d]/gu, "")}}`;
   }
@@ -431,7 +431,10 @@ class NotationWriter {
       const tex = factor.label === "frac" && !last
         ? this.writeBar(factor)
         : this.print(factor, last && factor.label !== "neg" ? LEVEL.open : LEVEL.closed);
-      if (before === undefined) { out = tex; return; }
+      if (before === undefined) {
+        out = tex;
+        return;
+      }
       const group = /^(\\left)?[([|]/.test(tex);
       const isFunction = ["v", "idx", "pow", "star", "prime", "D", "fn"].includes(before.label);
       const separate = (group && isFunction)
@@ -451,10 +454,10 @@ class NotationWriter {
   }
 
   writeFraction(node) {
-    if (node.variables !== null) return [this.printNode(node.at), LEVEL.closed];
+    if (node.variables !== null) return this.printNode(node.at);
     const [above, below] = node.children, wasBar = node.at.tag === "mfrac";
     const choice = this.free.fraction ? this.random() : wasBar ? 0 : 0.6;
-    if (choice < 0.45) return [this.writeBar(node), LEVEL.closed];
+    if (choice < 0.45) return this.writeBar(node);
     if (choice > 0.85
       && !isMatrix(below)
       && !isExponential(below)
@@ -490,37 +493,36 @@ class NotationWriter {
     const [base, exponent] = node.children;
     const half = exponent.label === "frac" && isNumber(exponent.children[0], "1") ? exponent.children[1] : null;
     if (isExponential(node) && this.free.exponential)
-      return [`\\exp ${this.enclose(this.print(exponent))}`, LEVEL.closed];
+      return `\\exp ${this.enclose(this.print(exponent))}`;
     if (half !== null && this.free.power && half.label === "n")
       return [`\\sqrt${half.text === "2" ? "" : `[${half.text}]`}{${this.print(base)}}`, LEVEL.atom];
     if (base.label.startsWith("f:") && base.children.length === 1 && exponent.label !== "o") {
       const name = this.writeName(base.label.slice(2), base.at);
       if (!/_/.test(name) && this.random() < 0.8)
-        return [`${name}^{${this.print(exponent)}} ${this.enclose(this.print(base.children[0]))}`, LEVEL.closed];
+        return `${name}^{${this.print(exponent)}} ${this.enclose(this.print(base.children[0]))}`;
     }
-    return [this.writePower(base, this.writeExponent(exponent)), LEVEL.closed];
+    return this.writePower(base, this.writeExponent(exponent));
   }
 
   writeRoot(node) {
     const degree = node.label === "sqrt" ? "2" : this.print(node.children[1]);
     if (this.free.power)
-      return [this.writePower(node.children[0], this.random() < 0.5 ? `1/${degree}` : `\\frac{1}{${degree}}`),
-        LEVEL.closed];
+      return this.writePower(node.children[0], this.random() < 0.5 ? `1/${degree}` : `\\frac{1}{${degree}}`);
     return [`\\sqrt${degree === "2" ? "" : `[${degree}]`}{${this.print(node.children[0])}}`, LEVEL.atom];
   }
 
   writeFunction(node) {
     const name = node.label.slice(2), { children, at } = node;
     if (name === "exp" && children.length === 1 && this.free.exponential && at.tag !== "msup")
-      return [`${this.pick(["e", "\\mathrm{e}"])}^{${this.print(children[0])}}`, LEVEL.closed];
+      return `${this.pick(["e", "\\mathrm{e}"])}^{${this.print(children[0])}}`;
     if (name === "P" && this.free.moment)
-      return [this.moments.P + this.enclose(this.join(children, ", ", LEVEL.implication)), LEVEL.closed];
+      return this.moments.P + this.enclose(this.join(children, ", ", LEVEL.implication));
     const tex = this.writeName(name, at);
     const simple = children.length === 1 && (isSimple(children[0]) || children[0].label === "frac");
     if (simple && this.free.bracket && this.random() < 0.6 && !/_|\{/.test(tex))
       return [`${tex} ${children[0].label === "frac" ? this.writeBar(children[0]) : this.print(children[0])}`,
         LEVEL.open];
-    return [tex + this.enclose(this.join(children, ", ", LEVEL.implication)), LEVEL.closed];
+    return tex + this.enclose(this.join(children, ", ", LEVEL.implication));
   }
 
   writeApplication(node) {
@@ -528,18 +530,18 @@ class NotationWriter {
     if (name.label === "v" && name.text === "E" && list.length === 1) {
       const named = this.free.moment ? this.moments.E : this.printNode(name.at);
       if (this.free.moment && this.random() < 0.15 && !["given", "list"].includes(list[0].label))
-        return [`\\langle ${inner}\\rangle`, LEVEL.closed];
-      return [this.random() < 0.7 ? `${named}[${inner}]` : named + this.enclose(inner), LEVEL.closed];
+        return `\\langle ${inner}\\rangle`;
+      return this.random() < 0.7 ? `${named}[${inner}]` : named + this.enclose(inner);
     }
     if (name.label === "v" && name.text === "P")
-      return [(this.free.moment ? this.moments.P : this.printNode(name.at)) + this.enclose(inner), LEVEL.closed];
+      return (this.free.moment ? this.moments.P : this.printNode(name.at)) + this.enclose(inner);
     const level = FUNCTION_SCRIPTS.has(name.label) ? LEVEL.list : LEVEL.atom;
     const head = name.label === "v"
       ? this.writeLeaf(name, true)
       : name.label === "star"
         ? this.writePower(name.children[0], "*")
         : name.label === "bar" ? `\\bar{${this.print(name.children[0])}}` : this.print(name, level);
-    return [head + this.enclose(inner), LEVEL.closed];
+    return head + this.enclose(inner);
   }
 
   // --- scripts ---------------------------------------------------------------------------------------------------
@@ -551,12 +553,10 @@ class NotationWriter {
 
   writeIndexed(node) {
     const [base, ...members] = node.children;
-    if (this.isRaised(node)) return [`${this.writeBase(base)}^{(${this.join(members, ",")})}`, LEVEL.closed];
+    if (this.isRaised(node)) return `${this.writeBase(base)}^{(${this.join(members, ",")})}`;
     const together = members.every((member) => member.label === "v") && !(this.free.letter && this.random() < 0.4);
-    return [`${base.label === "idx"
-      ? `{${this.print(base)}}`
-      : this.writeBase(base)}_{${this.join(members, together ? " " : ",")}}`,
-      LEVEL.closed];
+    const head = base.label === "idx" ? `{${this.print(base)}}` : this.writeBase(base);
+    return `${head}_{${this.join(members, together ? " " : ",")}}`;
   }
 
   writeTransposed(node) {
@@ -567,12 +567,12 @@ class NotationWriter {
     else if (kind === "adjoint" && this.free.conjugate && /^[A-Z]$/.test(base.text))
       sign = this.pick(["\\dagger", "H"]);
     if (sign === "'" && !(base.label === "v" && /^[A-Z]$/.test(base.text))) sign = "\\top";
-    return [sign === "'" ? `${this.writeBase(base)}'` : this.writePower(base, sign), LEVEL.closed];
+    return sign === "'" ? `${this.writeBase(base)}'` : this.writePower(base, sign);
   }
 
   writeConjugate(node) {
     const [base] = node.children, swap = this.free.conjugate && !isMatrix(base) && this.random() < 0.4;
-    if ((node.label === "star") !== swap) return [this.writePower(base, this.pick(["*", "\\ast"])), LEVEL.closed];
+    if ((node.label === "star") !== swap) return this.writePower(base, this.pick(["*", "\\ast"]));
     return [`${isSimple(base) && this.random() < 0.5 ? "\\bar" : "\\overline"}{${this.print(base)}}`, LEVEL.atom];
   }
 
@@ -591,9 +591,9 @@ class NotationWriter {
       && sameName
       && order <= 3;
     if (variables[0].label === "any" || (lagrange && isOnly))
-      options.push(() => [`${this.print(base, LEVEL.atom)}${"'".repeat(order)}${argument}`, LEVEL.closed]);
+      options.push(() => `${this.print(base, LEVEL.atom)}${"'".repeat(order)}${argument}`);
     if (letter && sameName && variables[0].text === "t" && order <= 2 && (isOnly || !list.length))
-      options.push(() => [`${order === 1 ? "\\dot" : "\\ddot"}{${this.print(base)}}${argument}`, LEVEL.closed]);
+      options.push(() => `${order === 1 ? "\\dot" : "\\ddot"}{${this.print(base)}}${argument}`);
     if (variables[0].label !== "any") {
       const d = this.partial ? "\\partial " : this.upright, power = order > 1 ? `^{${order}}` : "";
       const counted = [];
@@ -605,7 +605,7 @@ class NotationWriter {
       }
       const below = counted.map(({ v, times }) =>
         `${d} ${this.print(v, LEVEL.closed)}${times > 1 ? `^{${times}}` : ""}`).join(" ");
-      options.push(() => [`\\frac{${d}${power} ${this.print(inner, LEVEL.closed)}}{${below}}`, LEVEL.closed]);
+      options.push(() => `\\frac{${d}${power} ${this.print(inner, LEVEL.closed)}}{${below}}`);
       options.push(() => [`\\frac{${d}${power}}{${below}} ${this.print(inner, LEVEL.closed)}`, LEVEL.open]);
       if (this.partial && sameName && isSimple(variables[0]))
         options.push(() =>
@@ -615,7 +615,7 @@ class NotationWriter {
         && order <= 3
         && (order > 1 || variables[0].text === "t")
         && variables.every((v) => isLetter(v, COORDINATES)))
-        options.push(() => [`${this.print(base)}_{${this.join(variables, " ")}}`, LEVEL.closed]);
+        options.push(() => `${this.print(base)}_{${this.join(variables, " ")}}`);
     }
     const tag = node.at.tag;
     const wasBar = variables[0].label === "any" || tag === "mover" || tag === "msup"
@@ -629,10 +629,8 @@ class NotationWriter {
     const operand = () => this.print(inner, LEVEL.closed);
     if (label === "laplace") {
       const wasDelta = this.parser.textOf(node.at) === "Δ";
-      return [wasDelta !== (other && isLetter(inner, USUALLY_DIFFERENTIATED)) && isLetter(inner, USUALLY_DIFFERENTIATED)
-        ? `\\Delta ${operand()}`
-        : `\\nabla^2 ${operand()}`,
-        LEVEL.open];
+      const isDelta = wasDelta !== other && isLetter(inner, USUALLY_DIFFERENTIATED);
+      return [`${isDelta ? "\\Delta" : "\\nabla^2"} ${operand()}`, LEVEL.open];
     }
     const sign = { grad: "", div: "\\cdot", curl: "\\times" }[label];
     if (other)
@@ -650,22 +648,20 @@ class NotationWriter {
     const by = node.children.filter((child) => child.label === "by");
     const [body] = node.children;
     const sign = BIG_COMMANDS.get(node.label) ?? `\\${node.label}`;
-    // I = 1 is not 1 = i.
+    // `i = 1` is not `1 = i`.
     this.inRange = true;
-    const range = (from === undefined
-      ? ""
-      : `_{${this.print(from)}}`) + (to === undefined ? "" : `^{${this.print(to)}}`);
+    const lower = from === undefined ? "" : `_{${this.print(from)}}`;
+    const upper = to === undefined ? "" : `^{${this.print(to)}}`;
     this.inRange = false;
-    const head = `${sign}${range} `;
+    const head = `${sign}${lower}${upper} `;
     if (!(roleOf(node.label) & INTEGRAL)) return head + this.print(body, LEVEL.product);
     const differential = by.map((child) =>
       `${this.upright} ${this.print(child.children[0], LEVEL.atom)}`).join(" \\, ");
     if (by.length === 1 && this.free.operator && this.random() < 0.25)
       return `${head} ${differential} \\, ${this.print(body, LEVEL.product)}`;
     const one = isNumber(body, "1") && by.length;
-    return `${head} ${one
-      ? ""
-      : this.print(body, LEVEL.product)} ${by.length ? "\\," : ""} ${one ? `1 \\, ${differential}` : differential}`;
+    if (one) return `${head}  \\, 1 \\, ${differential}`;
+    return `${head} ${this.print(body, LEVEL.product)} ${by.length ? "\\," : ""} ${differential}`;
   }
 
   writeTable(node) {
@@ -727,7 +723,7 @@ const BRACKET_PAIRS = readRows(String.raw`
 const around = (open, close) => (writer, node) => [`${open}${writer.join(node.children, ", ")}${close} `, LEVEL.atom];
 // Label -> [LaTeX, level].
 const WRITERS = {
-  mark: (writer, { children: [base, mark] }) => [writer.writePower(base, mark.text), LEVEL.closed],
+  mark: (writer, { children: [base, mark] }) => writer.writePower(base, mark.text),
   column: (writer, node) => [`\\begin{pmatrix} ${writer.join(node.children, " \\\\ ")} \\end{pmatrix}`, LEVEL.atom],
   rows: (writer, node) => {
     const rows = node.children.filter((row) => row.label !== "empty");
