@@ -30,7 +30,10 @@ function getBase(packages) {
   return found;
 }
 
-// Opens a document with its packages, definitions and all of its formulas.
+/**
+ * Open a document.
+ * @param {{packages: string[], definitions: object[], formulas: string[]}} document all formulas that it has
+ */
 export function openDocument({ packages, definitions: given, formulas }) {
   session.base = getBase(packages);
   session.macros = {};

@@ -437,7 +437,14 @@ function readPresentations(forest, operators) {
   return Array.from(readPresentationTrees(forest), (nodes, at) => new Presentation(nodes, parsed[at]));
 }
 
-// Explanations of hits. If the operator trees of query and hits are given, only relations are found.
+/**
+ * Explain hits, all in the format of columns.mjs.
+ * @param {object} query
+ * @param {object} hits
+ * @param {?{query: object, hits: object}} operators operator trees; if they are given, only relations are found
+ * @param {string[][]} forms for each hit the names of the forms that it has in common with the query
+ * @returns {object[]}
+ */
 export function explainHits(query, hits, operators, forms) {
   forgetSymbols();
   forgetParts();

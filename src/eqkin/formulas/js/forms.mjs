@@ -73,7 +73,12 @@ function refineColours({ size, variables, parent, place, variable, below, contex
   for (let k = 0; k < variables; k++) colour[k] = next[k];
 }
 
-// The formula itself, then the statements in its chains, lists and rows; a = b = c says a = b, b = c and a = c.
+/**
+ * Find the statements of a formula: itself, then those in its chains, lists and rows. `a = b = c` says `a = b`,
+ * `b = c` and `a = c`.
+ * @param {OperatorNode} root
+ * @returns {OperatorNode[]}
+ */
 export function findStatements(root) {
   const out = [root];
   addStatements(root, root, out);

@@ -5,7 +5,10 @@ import { UNORDERED, words } from "./symbols.mjs";
 // An outline shows all of these as an equation.
 const OUTLINE_RELATIONS = words("≈ ∝ ~ ≡ ≤ < ≥ > ≠ → :=");
 
-// The labels of each kind, as lists.
+/**
+ * List the labels of each kind.
+ * @returns {Object<string, string[]>}
+ */
 export function listLabelKinds() {
   const kinds = {
     unordered: UNORDERED,

@@ -172,7 +172,11 @@ export function makeTable(definitions, level) {
   return out;
 }
 
-// Prepares the engine: limits, and the macros of LaTeX and its packages.
+/**
+ * Prepare the engine.
+ * @param {{limits: object, packages: object, providers: object}} given limits, the macros of LaTeX and its packages,
+ *   and the package that provides each command
+ */
 export function prepare({ limits: given, packages, providers: offered }) {
   limits = given;
   const find = (name, from) => packages[from].find((definition) => definition.name === name);

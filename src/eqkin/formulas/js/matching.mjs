@@ -227,9 +227,16 @@ export function listNodes(root) {
   return new OperatorTree(labels, depths, origins);
 }
 
-// The first match of a tree or, unless `part` is false, a part of it; null if there is none within `limit` steps. A
-// match has `whole` (all of the tree matches), `pairs` of nodes, a wildcard possibly with several, the `renaming` of
-// variables, those of the same name among them, and `bindings`: the operands that a wildcard matches.
+/**
+ * Find the first match of a tree or, unless `part` is false, of a part of it.
+ * @param {OperatorTree} pattern
+ * @param {OperatorTree} tree
+ * @param {{rename?: boolean, part?: boolean, limit?: number}} options whether variables may have other names, whether
+ *   a part may match, and the steps of the search
+ * @returns {?{whole: boolean, pairs: number[][], renaming: Map<string, string>, bindings: Map<string, number[]>}}
+ *   whether all of the tree matches, the pairs of nodes (a wildcard may have several), the names of variables in pattern and
+ *   tree, and the operands that each wildcard matches
+ */
 export function matchTrees(pattern, tree, { rename = false, part = true, limit = MAX_STEPS } = {}) {
   if (!hasOperands(pattern, tree, rename)) return null;
   const search = new MatchSearch(pattern, tree, rename, limit);
@@ -690,7 +697,13 @@ export class TreeAligner {
 // Labels that match others, too: a product may be an application, an index or an accent may be part of a name.
 const FLEXIBLE_LABELS = words("app * any idx hat tilde check breve");
 
-// How a pattern matches trees: for each 2 if it matches the whole tree, 1 if a part of it, 0 if neither.
+/**
+ * Match a pattern with trees, all in the format of columns.mjs.
+ * @param {object} pattern
+ * @param {object} operators
+ * @param {number} limit steps of each search
+ * @returns {number[]} for each tree 2 if all of it matches, 1 if a part of it, 0 if neither
+ */
 export function matchPattern(pattern, operators, limit) {
   forgetParts();
   const [ours] = readOperatorTrees(pattern), answers = [];

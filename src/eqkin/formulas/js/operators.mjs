@@ -527,9 +527,7 @@ export class OperatorParser {
 
   parseSum(items, at) {
     if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0);
-    const roles = rolesOf(items);
-    if (roles & INTEGRAL) items = this.reduceIntegrals(items, at);
-    if (!(roles & SUM)) return this.parseProduct(items, at);
+    if (!(rolesOf(items) & SUM)) return this.parseProduct(items, at);
     // So far, in one node if there was another sign than plus and minus.
     const sum = [];
     let sign = "", signAt = at, start = 0;
@@ -641,10 +639,6 @@ export class OperatorParser {
       this.addRange(item, children);
       this.after = items.length;
       return branch(item.sign, children, item.at);
-    }
-    if (item.kind !== "operand") {
-      this.after = k + 1;
-      return leaf("o", item.sign, item.at);
     }
     const { node } = item, { text } = node;
     if (next !== undefined && next.kind !== "sign") {

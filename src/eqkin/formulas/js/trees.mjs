@@ -139,7 +139,12 @@ function checkDepth(latex) {
   }
 }
 
-// Converts formulas, at least one, until the time of a batch is over.
+/**
+ * Convert formulas, at least one, until the time of a batch is over.
+ * @param {string[]} formulas LaTeX
+ * @param {boolean} displayMode whether they stand on lines of their own
+ * @returns {{outcomes: (number|object)[], trees: object}} see `convertOne`, and the trees in the format of columns.mjs
+ */
 export function convertFormulas(formulas, displayMode) {
   const trees = new TreeWriter(), outcomes = [], stop = Date.now() + 1000 * limits.batch_seconds;
   for (const latex of formulas) {
