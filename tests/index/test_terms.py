@@ -136,15 +136,16 @@ def test_columns_norms_and_operator_trees_are_those_of_the_library(library: Libr
     update_index(library, encoder)
     index = Index.open(library, encoder.digest)
     keys = np.random.default_rng(1).permutation(index.keys)
-    np.testing.assert_array_equal(index.get_columns(keys), read_columns(library, keys))
-    found, right = index.get_operators(keys), library.get_operators(keys)
+    features = index.get_features(keys)
+    np.testing.assert_array_equal(features.columns, read_columns(library, keys))
+    found, right = features.operators, library.get_operators(keys)
     assert [found.to_json(at) for at in range(18)] == [right.to_json(at) for at in range(18)]
     np.testing.assert_array_equal(found.formula_forms[:, :3], right.formula_forms[:, :3])
     np.testing.assert_array_equal(found.unparsed, right.unparsed)
-    norms = index.get_norms(keys)
+    norms = features.norms
     assert norms.shape[1] == 18
     for at in range(18):
-        np.testing.assert_array_equal(index.get_norms(keys[at : at + 1])[:, 0], norms[:, at])
+        np.testing.assert_array_equal(index.get_features(keys[at : at + 1]).norms[:, 0], norms[:, at])
 
 
 def test_same_forms_of_removed_papers_are_not_found(library: Library, encoder: Encoder, notes) -> None:

@@ -68,16 +68,16 @@ def test_search_returns_candidates_by_relevance(engine, forest, units, query):
 
 def test_search_reads_references_vectors_and_trees_once(engine, monkeypatch):
     calls = Counter()
-    for name in ("get_columns", "get_refs", "get_vectors", "get_nodes", "get_records"):
+    for name in ("get_features", "get_refs", "get_nodes", "get_records"):
         original = getattr(LocalSnapshot, name)
 
-        def counted(self, *given, name=name, original=original):
+        def counted(self, *given, name=name, original=original, **options):
             calls[name] += 1
-            return original(self, *given)
+            return original(self, *given, **options)
 
         monkeypatch.setattr(LocalSnapshot, name, counted)
     assert len(engine.search(WAVE, text="quokka", explain=True).hits) == 10
-    assert calls == dict.fromkeys(("get_columns", "get_refs", "get_vectors", "get_nodes", "get_records"), 1)
+    assert calls == dict.fromkeys(("get_features", "get_refs", "get_nodes", "get_records"), 1)
 
 
 def test_search_puts_copies_first_whatever_their_spacing(engine):

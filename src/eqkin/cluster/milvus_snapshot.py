@@ -30,7 +30,6 @@ from eqkin.formulas.forest import Forest
 from eqkin.formulas.mathml import NodeColumns, to_mathml
 from eqkin.formulas.operators import OperatorForest
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, Snapshot
-from eqkin.search.features import extract_norms
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 
 # Vectors that are searched for at once, so that no call takes long.
@@ -142,10 +141,6 @@ class MilvusSnapshot(Snapshot):
         """Return operator trees; raises `NoSuchEquation`."""
         packed = [base64.b64decode(row["record"]["operators"]) for row in self._fetch_all(keys)]
         return OperatorForest.concatenate(list(map(OperatorForest.from_bytes, packed)))
-
-    def get_norms(self, keys: Keys, operators: OperatorForest) -> Floats:
-        """Compute the norms of equations, which are not stored; see `Snapshot`."""
-        return extract_norms(operators)
 
     def get_records(
         self, keys: Iterable[int], trees: Mapping[int, NodeColumns] | None = None

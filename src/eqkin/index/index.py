@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,19 @@ _MAX_POSTINGS_READ = 100_000
 MIN_TERMS_READ = 3
 
 Mask = npt.NDArray[np.bool_]
+
+
+class EquationFeatures(NamedTuple):
+    """All that a search compares of some equations."""
+
+    # What tells them apart.
+    columns: EquationColumns
+    # (equations, dimensions), of length 1
+    vectors: Floats
+    # Empty if they are not wanted.
+    operators: OperatorForest
+    # (COMPARED_FAMILIES, equations): sums of squared weights of their terms.
+    norms: Floats
 
 
 class Index:
@@ -239,19 +253,26 @@ class Index:
         # Keys that ascend are found in their order.
         return operators if (np.diff(places) > 0).all() else operators.select(np.argsort(places))
 
-    def get_norms(self, keys: Integers) -> Floats:
-        """Return the norms of some equations, all of which must be there: (families, equations)."""
+    def get_features(self, keys: Integers, *, operators: bool = True) -> EquationFeatures:
+        """Return all that a search compares of some equations, all of which must be there, in their order.
+
+        Args:
+            keys: of the equations.
+            operators: whether operator trees and norms are wanted.
+        """
+        columns = np.zeros((3, len(keys)), np.int64)
+        vectors = np.zeros((len(keys), self.dimensions), np.float32)
         norms = np.zeros((len(keys), COMPARED_FAMILIES), np.uint8)
         for part, rows, places in self._locate(keys):
-            norms[places] = part.norms[rows]
-        return decode_norms(norms.T)
-
-    def get_columns(self, keys: Integers) -> EquationColumns:
-        """Return what tells equations apart, all of which must be there."""
-        columns = np.zeros((3, len(keys)), np.int64)
-        for part, rows, places in self._locate(keys):
             columns[:, places] = part.paper[rows], part.display[rows], part.latex[rows]
-        return EquationColumns(keys, *columns)
+            vectors[places] = part.read_vectors(rows)
+            norms[places] = part.norms[rows]
+        return EquationFeatures(
+            columns=EquationColumns(keys, *columns),
+            vectors=vectors,
+            operators=self.get_operators(keys if operators else keys[:0]),
+            norms=decode_norms(norms.T),
+        )
 
     def find_known(self, keys: Integers) -> Mask:
         """Return which equations are indexed."""

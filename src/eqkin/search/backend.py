@@ -18,12 +18,14 @@ from eqkin.formulas import Forest
 from eqkin.formulas.hashing import hash_strings
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.formulas.operators import OperatorForest
+from eqkin.index.index import EquationFeatures
 from eqkin.library.filters import Filters
 from eqkin.library.records import EquationRecord, PaperPage, PaperRecord
 from eqkin.library.records import EquationRef as EquationRef
 from eqkin.library.records import Facets as Facets
 from eqkin.library.records import PaperCount as PaperCount
 from eqkin.library.references import EquationColumns, hash_latex
+from eqkin.search.features import extract_norms
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Codes: TypeAlias = npt.NDArray[np.uint32]
@@ -117,13 +119,25 @@ class Snapshot(Protocol):
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Return references to equations; those that are gone are left out."""
 
-    def get_columns(self, keys: Keys) -> EquationColumns:
-        """Return what tells equations apart, in the order of the keys; those that are gone are left out."""
+    def get_features(self, keys: Keys, *, operators: bool = True) -> EquationFeatures:
+        """Return all that a search compares of equations, in the order of the keys; those that are gone are left out.
+
+        Args:
+            keys: Of equations that can be found, ascending.
+            operators: Whether operator trees and norms are wanted.
+        """
         refs = list(self.get_refs(keys.tolist()).values())
         papers = hash_strings(ref.paper for ref in refs).view(np.int64)
         numbers = np.array([(ref.key, ref.family) for ref in refs], np.int64).reshape(-1, 2).T
         latex = hash_latex([ref.latex for ref in refs])
-        return EquationColumns(keys=numbers[0], paper=papers, display=numbers[1], latex=latex)
+        found = numbers[0]
+        trees = self.get_operators(found if operators else found[:0])
+        return EquationFeatures(
+            columns=EquationColumns(keys=found, paper=papers, display=numbers[1], latex=latex),
+            vectors=self.get_vectors(found),
+            operators=trees,
+            norms=extract_norms(trees),
+        )
 
     def get_paper_facets(self, columns: EquationColumns) -> dict[int, PaperCount]:
         """Return the paper of each equation, by the equation's key; those that are gone are left out."""
@@ -141,17 +155,6 @@ class Snapshot(Protocol):
 
     def get_operators(self, keys: Keys) -> OperatorForest:
         """Return operator trees, in the order of the keys; raises `NoSuchEquation`."""
-
-    def get_norms(self, keys: Keys, operators: OperatorForest) -> Floats:
-        """Return sums of squared weights of the terms of equations: (COMPARED_FAMILIES, equations).
-
-        Args:
-            keys: Of the equations.
-            operators: Their operator trees, from which a backend may compute what it does not store.
-
-        Raises:
-            NoSuchEquation: an equation is gone.
-        """
 
     def get_records(
         self, keys: Iterable[int], trees: Mapping[int, NodeColumns] | None = None

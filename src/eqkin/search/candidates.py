@@ -25,6 +25,8 @@ from eqkin.formulas import Forest
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.formulas.operators import OperatorForest, share_form
+from eqkin.formulas.terms import COMPARED_FAMILIES
+from eqkin.index.index import EquationFeatures
 from eqkin.library.references import NO_EQUATIONS, EquationColumns
 from eqkin.search.backend import Floats, Keys, Snapshot
 from eqkin.search.features import QueryTerms, compute_relevance, extract_norms
@@ -59,8 +61,7 @@ class QueryFeatures:
 class Candidates:
     """Equations that may become hits, by ascending key."""
 
-    columns: EquationColumns  # what tells them apart
-    vectors: Floats  # (candidates, d), of length 1; d is 0 where nothing is compared
+    features: EquationFeatures  # without operator trees for a search by text alone
     text_score: Scores  # how well the text around them matches, in [0, 1]
 
 
@@ -75,6 +76,14 @@ class RankedCandidates:
     text_score: Scores
     score: Scores
     matches: npt.NDArray[np.uint8]  # 2: has the form of a query with wildcards, 1: a part has it; see `Pattern.match`
+
+
+_NO_FEATURES = EquationFeatures(
+    columns=NO_EQUATIONS,
+    vectors=np.zeros((0, 0), np.float32),
+    operators=OperatorForest.concatenate([]),
+    norms=np.zeros((COMPARED_FAMILIES, 0), np.float32),
+)
 
 
 @dataclass(frozen=True)
@@ -101,7 +110,7 @@ def retrieve(
 ) -> Candidates:
     """Find equations near the formula, with its terms, in sections that match the text, and the named ones."""
     if not len(snapshot):
-        return Candidates(columns=NO_EQUATIONS, vectors=np.zeros((0, 0), np.float32), text_score=np.zeros(0))
+        return Candidates(features=_NO_FEATURES, text_score=np.zeros(0))
     text_scores = snapshot.search_text(options.text, options.filters) if options.text else {}
     text_scores = dict.fromkeys(named, 0.0) | text_scores
     text_scores.pop(options.exclude, None)
@@ -121,16 +130,11 @@ def retrieve(
             scores = combine_scores(cosines, texts, formula=True, text=True)
             dropped = only_text[np.argsort(-scores, kind="stable")[settings.text_candidates :]]
             keys = np.delete(keys, dropped)
-    # Equations that were removed a moment ago have no columns any more.
-    columns = snapshot.get_columns(keys)
-    is_compared = query is not None or options.fold
-    return Candidates(
-        columns=columns,
-        vectors=snapshot.get_vectors(columns.keys) if is_compared else np.zeros((len(columns.keys), 0), np.float32),
-        text_score=np.array([text_scores.get(key, 0.0) for key in columns.keys.tolist()], np.float64)
-        if text_scores
-        else np.zeros(len(columns.keys)),
-    )
+    # Equations that were removed a moment ago have no features any more.
+    features = snapshot.get_features(keys, operators=query is not None)
+    found = features.columns.keys.tolist()
+    text_score = np.array([text_scores.get(key, 0.0) for key in found]) if text_scores else np.zeros(len(found))
+    return Candidates(features=features, text_score=text_score)
 
 
 def _retrieve_by_formula(
@@ -168,18 +172,18 @@ def rank(
     Raises:
         NoSuchEquation: an equation is gone.
     """
-    keys = candidates.columns.keys
+    features = candidates.features
+    keys = features.columns.keys
     cosines = relevance = np.zeros(len(keys), np.float32)
     is_same = np.zeros(len(keys), bool)
     matches = np.zeros(len(keys), np.uint8)
     operators: OperatorForest | None = None
     if query is not None and len(keys):
-        operators = snapshot.get_operators(keys)
-        norms = snapshot.get_norms(keys, operators)
+        operators = features.operators
         # Stored vectors are not exactly of length 1.
         # Not a product of matrices, whose last bits depend on the place of a row: copies of a formula must tie.
-        cosines = np.clip(np.einsum("ij,j->i", candidates.vectors, query.vector), -1, 1)
-        relevance = compute_relevance(query.terms, operators, norms, cosines)
+        cosines = np.clip(np.einsum("ij,j->i", features.vectors, query.vector), -1, 1)
+        relevance = compute_relevance(query.terms, operators, features.norms, cosines)
         if query.pattern is not None:
             nearest = np.argsort(-relevance, kind="stable")[:_MAX_MATCHED]
             matches[nearest] = query.pattern.match(operators.select(nearest))
@@ -198,8 +202,8 @@ def rank(
     else:
         operators = OperatorForest.concatenate([])
     return RankedCandidates(
-        columns=candidates.columns.select(order),
-        vectors=candidates.vectors[order],
+        columns=features.columns.select(order),
+        vectors=features.vectors[order],
         operators=operators,
         similarity=cosines[order].astype(np.float64),
         text_score=candidates.text_score[order],

@@ -21,7 +21,7 @@ from eqkin.formulas import Forest
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.formulas.operators import OperatorForest
 from eqkin.formulas.scripts import get_converter_identity
-from eqkin.index.index import Index, find_members
+from eqkin.index.index import EquationFeatures, Index, find_members
 from eqkin.index.manifest import INDEX_FOLDER, INDEX_MANIFEST_NAME
 from eqkin.index.text import TextIndex
 from eqkin.library import records
@@ -31,7 +31,6 @@ from eqkin.library.queries import has_equations
 from eqkin.library.references import EquationColumns, read_columns
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, PaperCount
 from eqkin.search.cache import VersionedCache
-from eqkin.search.features import extract_norms
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 
 P = ParamSpec("P")
@@ -160,13 +159,12 @@ class LocalSnapshot:
         """Return references to equations."""
         return self._read(records.get_refs, keys)
 
-    def get_columns(self, keys: Keys) -> EquationColumns:
-        """Return what tells equations apart; see `Snapshot`."""
-        index = self._index
+    def get_features(self, keys: Keys, *, operators: bool = True) -> EquationFeatures:
+        """Return what is compared of equations; see `Snapshot`."""
         # If the library changed after the index was made, only the database knows what is gone.
-        if index.generation == self._generation and index.find_known(keys).all():
-            return index.get_columns(keys)
-        return self._read(read_columns, keys)
+        if self._index.generation != self._generation:
+            keys = self._read(read_columns, keys).keys
+        return self._index.get_features(keys, operators=operators)
 
     def get_paper_facets(self, columns: EquationColumns) -> dict[int, PaperCount]:
         """Return the papers of equations, with what facets count of them; see `Snapshot`."""
@@ -200,12 +198,6 @@ class LocalSnapshot:
         if self._index.find_known(keys).all():
             return self._index.get_operators(keys)
         return self._read(LibraryFiles.get_operators, keys)
-
-    def get_norms(self, keys: Keys, operators: OperatorForest) -> Floats:
-        """Return the norms of equations; see `Snapshot`."""
-        if self._index.find_known(keys).all():
-            return self._index.get_norms(keys)
-        return extract_norms(operators)
 
     def get_records(
         self, keys: Iterable[int], trees: Mapping[int, NodeColumns] | None = None
