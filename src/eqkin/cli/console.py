@@ -20,6 +20,8 @@ from eqkin import compiler
 from eqkin.errors import EqkinError, StorageFailed, strip_control_chars
 
 MAX_SHOWN_PROBLEMS = 10
+# Seconds after which a log repeats the progress of the same task.
+_LOG_SECONDS = 30.0
 
 
 def prepare_streams() -> None:
@@ -97,10 +99,6 @@ def stop_politely(message: str) -> Iterator[None]:
     except KeyboardInterrupt:
         warn(f"stopped; {message}")
         raise typer.Exit(130) from None
-
-
-# Seconds after which a log repeats the progress of the same task.
-_LOG_SECONDS = 30.0
 
 
 class ProgressDisplay:

@@ -28,6 +28,20 @@ CorpusFile = Annotated[
     Path | None,
     typer.Argument(metavar="[CORPUS]", help="A file made by `eqkin export --forest`; by default the library."),
 ]
+SystemNames = Annotated[
+    str,
+    typer.Option(
+        "--systems",
+        "-s",
+        metavar="NAMES",
+        help="Systems, separated by commas: eqkin, eqkin-vector, paper, tfidf-latex, or folders of networks.",
+    ),
+]
+evaluation = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Compare eqkin with a baseline, with networks and with runs of other systems, with intervals and tests.",
+)
 
 
 def train(
@@ -233,23 +247,6 @@ def finetune(
         typer.echo(f"the network is in {found.model}")
 
     emit(asdict(found) | {"model": str(found.model)}, as_json, render)
-
-
-SystemNames = Annotated[
-    str,
-    typer.Option(
-        "--systems",
-        "-s",
-        metavar="NAMES",
-        help="Systems, separated by commas: eqkin, eqkin-vector, paper, tfidf-latex, or folders of networks.",
-    ),
-]
-
-evaluation = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode="markdown",
-    help="Compare eqkin with a baseline, with networks and with runs of other systems, with intervals and tests.",
-)
 
 
 @evaluation.command()

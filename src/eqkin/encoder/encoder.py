@@ -28,6 +28,13 @@ MODEL_NAMES = ("eqkin", "paper")
 DEFAULT_MODEL = next(
     (name for name in MODEL_NAMES if (MODELS_FOLDER / name / DESCRIPTION_FILE).is_file()), MODEL_NAMES[-1]
 )
+_MIN_LENGTH = np.float32(1e-12)
+# The coefficients of a node's neighbours are divided by its own one.
+_MIN_COEFFICIENT = 1e-9
+_NEIGHBOURS = 4
+# Vectors of so many positions among siblings are computed at least.
+_MIN_POSITIONS = 64
+Floats = npt.NDArray[np.float32]
 
 
 class Network(Protocol):
@@ -153,16 +160,6 @@ class Encoder:
             if progress:
                 progress(trees.stop)
         return vectors
-
-
-_MIN_LENGTH = np.float32(1e-12)
-# The coefficients of a node's neighbours are divided by its own one.
-_MIN_COEFFICIENT = 1e-9
-_NEIGHBOURS = 4
-# Vectors of so many positions among siblings are computed at least.
-_MIN_POSITIONS = 64
-
-Floats = npt.NDArray[np.float32]
 
 
 class _Layer(NamedTuple):

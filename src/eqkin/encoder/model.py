@@ -56,6 +56,11 @@ NORM_EPSILON, SQUARE_EPSILON = 1e-5, 1e-6
 SUM, MIX = ARCHITECTURE_KINDS = ("sum", "mix")
 # The node, its parent, its children, its left sibling, its right sibling.
 MIX_TERMS = 5
+_VOCABULARY_VERSION = 1
+FORMAT = "eqkin-model"
+VERSION = 1
+DESCRIPTION_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "model.json", "weights.safetensors", "vocabulary.json"
+MODEL_FILES = (DESCRIPTION_FILE, WEIGHTS_FILE, VOCABULARY_FILE)
 
 
 @dataclass(frozen=True)
@@ -121,9 +126,6 @@ def compute_sinusoids(positions: int, width: int) -> npt.NDArray[np.float32]:
     rates = 10_000.0 ** (-np.arange(0, width, 2) / width)
     angles = np.arange(positions)[:, None] * rates
     return np.stack([np.sin(angles), np.cos(angles)], axis=2).reshape(positions, -1)[:, :width].astype(np.float32)
-
-
-_VOCABULARY_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -214,12 +216,6 @@ def _get_visible_characters(text: str) -> list[str]:
 @lru_cache
 def _index_slots(known: tuple[str, ...], first: int) -> dict[str, int]:
     return {value: first + i for i, value in enumerate(known)}
-
-
-FORMAT = "eqkin-model"
-VERSION = 1
-DESCRIPTION_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "model.json", "weights.safetensors", "vocabulary.json"
-MODEL_FILES = (DESCRIPTION_FILE, WEIGHTS_FILE, VOCABULARY_FILE)
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ _GROUP_COLUMNS = ("visual_id", "old_visual_id", "id")
 _MATH = re.compile(r"<(?:m:)?math\b([^>]*)>(.*?)</(?:m:)?math>", re.DOTALL)
 _TEX = re.compile(r'<(?:m:)?annotation[^>]*encoding="application/x-tex"[^>]*>(.*?)</', re.DOTALL)
 _MAX_FIELD = 10_000_000
+_GRADE = re.compile(r"[0-9]{1,4}", re.ASCII)
 
 
 def find_collection(folder: Path) -> tuple[Path, Path] | None:
@@ -121,9 +122,6 @@ def _iter_article(path: Path) -> Iterator[tuple[str, str]]:
         tex = _TEX.search(match[2]) or re.search(r'\balttext="([^"]*)"', match[1])
         if name and tex:
             yield html.unescape(name[1]), html.unescape(tex[1]).strip()
-
-
-_GRADE = re.compile(r"[0-9]{1,4}", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False)

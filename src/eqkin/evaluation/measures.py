@@ -40,6 +40,18 @@ Qrels: TypeAlias = Mapping[str, Mapping[str, int]]
 
 # ARQMath grades from 0 to 3 and calls 2 and 3 relevant.
 MIN_RELEVANT_GRADE = 2
+_REL = f"rel={MIN_RELEVANT_GRADE}"
+Numbers = npt.NDArray[np.float64]
+RESAMPLES = 2_000
+# Random sign patterns per test.
+SIGN_FLIPS = 10_000
+CONFIDENCE = 0.95
+# With so many different queries at most, all sign patterns are tried.
+_MAX_EXACT_DIFFERENCES = 13
+# Sums of the same numbers in another order may differ by this share of the sum of their sizes.
+_ROUNDING_TOLERANCE = 1e-9
+# Signs in memory at once.
+_MAX_CELLS = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -53,7 +65,6 @@ class Measure:
     name: str
 
 
-_REL = f"rel={MIN_RELEVANT_GRADE}"
 JUDGED_MEASURES = (
     Measure("ndcg", "nDCG'", "nDCG(judged_only=True)"),
     Measure("map", "MAP'", f"AP({_REL},judged_only=True)"),
@@ -145,20 +156,6 @@ def score_nearest_labels(similarity: Floats, groups: Integers) -> npt.NDArray[np
         row[query] = -np.inf
         scores[query] = np.mean(groups[row == row.max()] == groups[query])
     return scores
-
-
-Numbers = npt.NDArray[np.float64]
-
-RESAMPLES = 2_000
-# Random sign patterns per test.
-SIGN_FLIPS = 10_000
-CONFIDENCE = 0.95
-# With so many different queries at most, all sign patterns are tried.
-_MAX_EXACT_DIFFERENCES = 13
-# Sums of the same numbers in another order may differ by this share of the sum of their sizes.
-_ROUNDING_TOLERANCE = 1e-9
-# Signs in memory at once.
-_MAX_CELLS = 4_000_000
 
 
 @dataclass(frozen=True)

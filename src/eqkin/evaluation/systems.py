@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
 Float32s: TypeAlias = npt.NDArray[np.float32]
 Matrix: TypeAlias = "Float32s | csr_matrix"
+# Commands, numbers and other characters of LaTeX; braces of groups and blanks say nothing.
+_LATEX_TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|\d+|[^\s{}]")
+_MAX_NGRAM = 3
+# Where `eqkin train` writes the network of a run.
+_MODEL_SUBFOLDER = "model"
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,13 +129,6 @@ def compute_products(left: Matrix, right: Matrix) -> Float32s:
     if not isinstance(products, np.ndarray):
         products = products.toarray()
     return np.asarray(products, np.float32)
-
-
-# Commands, numbers and other characters of LaTeX; braces of groups and blanks say nothing.
-_LATEX_TOKEN = re.compile(r"\\[a-zA-Z]+|\\.|\d+|[^\s{}]")
-_MAX_NGRAM = 3
-# Where `eqkin train` writes the network of a run.
-_MODEL_SUBFOLDER = "model"
 
 
 class System(ABC):

@@ -28,6 +28,11 @@ Places = npt.NDArray[np.int64]
 
 # Processed at a time, to limit memory.
 NODES_PER_BLOCK = 1_000_000
+Column = npt.NDArray[np.unsignedinteger[Any]]
+_LEVEL = 9
+_MAX_BYTES = 1_000_000_000
+_WORD = np.dtype("<u4")
+_COMPRESSOR_OPTIONS: dict[str, Any] = {"level": _LEVEL, "write_checksum": True, "write_content_size": True}
 
 
 @dataclass
@@ -230,14 +235,6 @@ def gather_rows(offsets: npt.NDArray[Any], rows: Places) -> tuple[Places, Places
     sizes = offsets[rows + 1].astype(np.int64) - starts
     ends = accumulate(sizes)
     return np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1]), ends
-
-
-Column = npt.NDArray[np.unsignedinteger[Any]]
-
-_LEVEL = 9
-_MAX_BYTES = 1_000_000_000
-_WORD = np.dtype("<u4")
-_COMPRESSOR_OPTIONS: dict[str, Any] = {"level": _LEVEL, "write_checksum": True, "write_content_size": True}
 
 
 def pack_columns(lists: Sequence[Sequence[str]], columns: Sequence[npt.NDArray[Any]]) -> bytes:

@@ -13,21 +13,18 @@ import numpy.typing as npt
 
 # Enough for the number of any family of terms.
 FAMILY_BITS = 2
+Codes = npt.NDArray[np.uint64]
+# 2^64 divided by the golden ratio.
+GOLDEN = 0x9E3779B97F4A7C15
+MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+# Odd, so that its powers have inverses.
+_BASE = 0xD1342543DE82EF95
 
 
 class LabelKinds:
     """Bits: what the label of a node of an operator tree says about it and its outline."""
 
     VARIABLE, UNORDERED, APPLIED, INDEXED, DETAIL, WRAPPER, PLAIN = (1 << bit for bit in range(7))
-
-
-Codes = npt.NDArray[np.uint64]
-
-# 2^64 divided by the golden ratio.
-GOLDEN = 0x9E3779B97F4A7C15
-MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-# Odd, so that its powers have inverses.
-_BASE = 0xD1342543DE82EF95
 
 
 def hash_strings(names: Iterable[str]) -> Codes:

@@ -29,13 +29,17 @@ Integers = npt.NDArray[np.int64]
 FORM_KINDS = ("canonical", "renamed", "weak", "weak renamed")
 # Two statements that share one of these forms are the same, up to names and notation.
 SAME_FORM_KINDS = FORM_KINDS[:3]
+# The columns of what `describe_labels` returns.
+LABEL_COLUMNS = 4
+_MAX_CACHED_LABELS = 1 << 16
+_ANY_VARIABLE = hash_string("any variable")
 
 
 @dataclass(frozen=True)
 class OperatorForest:
     """Operator trees, tree after tree, each in depth-first order."""
 
-    labels: Sequence[str]
+    labels: list[str]
     # (nodes,) index into labels.
     label: Integers
     # (nodes,) number of ancestors.
@@ -180,12 +184,6 @@ def share_form(
     columns = [FORM_KINDS.index(kind) for kind in kinds]
     same: npt.NDArray[np.bool_] = ((forms[:, columns] == form[:, columns]) & (form[:, columns] != 0)).any(axis=1)
     return same
-
-
-# The columns of what `describe_labels` returns.
-LABEL_COLUMNS = 4
-_MAX_CACHED_LABELS = 1 << 16
-_ANY_VARIABLE = hash_string("any variable")
 
 
 def describe_labels(labels: Iterable[str]) -> Codes:

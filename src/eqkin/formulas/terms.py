@@ -47,6 +47,19 @@ COMPARED_FAMILIES = 2
 _SEEDS = hash_strings(["outline path", "outline anytree", "operator form"])
 _FORM = TERM_FAMILIES.index("form")
 _FORM_KIND = np.array([len(FORM_KINDS) - 1], np.uint64)
+# The document frequency that is assumed of a term that is not in the table.
+RARE_TERM_COUNT = 4
+# Terms of fewer formulas are not in the table.
+_MIN_FORMULAS = 24
+_MIN_IDF = 0.1
+# More occurrences of a term in a formula weigh hardly more.
+MAX_COUNTED = 16
+SATURATED_COUNTS = np.array([2 * count / (count + 1) for count in range(MAX_COUNTED + 1)], np.float32)
+# 8 bits are enough for norms up to 41,000; 122,880 formulas have at most 10,858.
+_NORM_STEPS = 24
+_DECODED_NORMS = np.expm1(np.arange(256) / _NORM_STEPS).astype(np.float32)
+TermCodes = npt.NDArray[np.uint32]
+Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -149,20 +162,6 @@ def count_terms(
 
 
 BUNDLED_FREQUENCIES = Path(__file__).parent / "frequencies.safetensors"
-# The document frequency that is assumed of a term that is not in the table.
-RARE_TERM_COUNT = 4
-# Terms of fewer formulas are not in the table.
-_MIN_FORMULAS = 24
-_MIN_IDF = 0.1
-# More occurrences of a term in a formula weigh hardly more.
-MAX_COUNTED = 16
-SATURATED_COUNTS = np.array([2 * count / (count + 1) for count in range(MAX_COUNTED + 1)], np.float32)
-# 8 bits are enough for norms up to 41,000; 122,880 formulas have at most 10,858.
-_NORM_STEPS = 24
-_DECODED_NORMS = np.expm1(np.arange(256) / _NORM_STEPS).astype(np.float32)
-
-TermCodes = npt.NDArray[np.uint32]
-Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)

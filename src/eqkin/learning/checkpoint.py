@@ -31,6 +31,11 @@ CHECKPOINT_FILE, METRICS_FILE = "checkpoint.safetensors.zst", "metrics.jsonl"
 MetricsRecord = dict[str, Any]
 
 _FORMAT = "eqkin-checkpoint"
+Arrays = dict[str, npt.NDArray[Any]]
+VERSION = 1
+# Of the unpacked content; 30 million equations take about 12 GB.
+MAX_UNPACKED_BYTES = 60_000_000_000
+_FACTS = "facts"
 
 
 @dataclass(frozen=True)
@@ -87,14 +92,6 @@ def read_metrics(folder: Path) -> list[MetricsRecord]:
 
 def _format_record(record: Mapping[str, Any]) -> bytes:
     return json.dumps(dict(record)).encode() + b"\n"
-
-
-Arrays = dict[str, npt.NDArray[Any]]
-
-VERSION = 1
-# Of the unpacked content; 30 million equations take about 12 GB.
-MAX_UNPACKED_BYTES = 60_000_000_000
-_FACTS = "facts"
 
 
 def write_arrays(path: Path, form: str, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> None:

@@ -20,6 +20,18 @@ from eqkin.learning.sampling import RandomStream, TripletSampler, find_structura
 from eqkin.learning.text import Teachers, TermTables, WordTables
 from eqkin.learning.torch_network import build_network
 
+HISTOGRAM_NODES = 64
+CONTEXT_TEMPERATURE = 0.07
+INFO_NCE_TEMPERATURE = 0.01
+MASKING_CLASSES = {"tag": TAG_SLOTS, "attribute": ATTRIBUTE_SLOTS + 1, "character": CHARACTER_SLOTS + 1}
+WORD_DROPOUT = 0.5
+# Stands for a logit that must not count; infinity would make gradients NaN.
+_MASKED_LOGIT = -1e4
+# GPUs multiply matrices faster if their sizes are multiples of it.
+_COLUMN_ALIGNMENT = 8
+_INITIAL_WORD_DEVIATION = 0.1
+_INITIAL_SCALE, _MAX_SCALE = 1 / 0.07, 100.0
+
 
 @dataclass(frozen=True)
 class TrainingData:
@@ -167,19 +179,6 @@ def build_objective(recipe: Recipe, data: TrainingData, dtype: torch.dtype) -> O
     """Build the objective of a recipe."""
     kind = PaperObjective if data.teachers is None else EqkinObjective
     return kind(recipe, data, dtype)
-
-
-HISTOGRAM_NODES = 64
-CONTEXT_TEMPERATURE = 0.07
-INFO_NCE_TEMPERATURE = 0.01
-MASKING_CLASSES = {"tag": TAG_SLOTS, "attribute": ATTRIBUTE_SLOTS + 1, "character": CHARACTER_SLOTS + 1}
-WORD_DROPOUT = 0.5
-# Stands for a logit that must not count; infinity would make gradients NaN.
-_MASKED_LOGIT = -1e4
-# GPUs multiply matrices faster if their sizes are multiples of it.
-_COLUMN_ALIGNMENT = 8
-_INITIAL_WORD_DEVIATION = 0.1
-_INITIAL_SCALE, _MAX_SCALE = 1 / 0.07, 100.0
 
 
 def compute_triplet_loss(anchor: Tensor, partner: Tensor, negative: Tensor, margin: float = 1.0) -> Tensor:

@@ -51,6 +51,11 @@ _BLOCK = 4_000
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
+# Nodes of an equation worth rewriting.
+_MIN_NODES, _MAX_NODES = 8, 90
+# Equations rewritten at a time, and printed in one call of the engine.
+_BLOCK_TREES, _BATCH_TREES = 2_000, 500
+_CANONICAL, _RENAMED = FORM_KINDS.index("canonical"), FORM_KINDS.index("renamed")
 
 
 def add_related(corpus: Corpus, recipe: Recipe, folder: Path) -> Corpus:
@@ -150,13 +155,6 @@ def _embed(encoder: Encoder, corpus: Corpus, trees: Integers) -> Floats:
     vectors = encoder.embed(corpus.forest.select(trees))
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-9)
     return vectors
-
-
-# Of an equation worth rewriting.
-_MIN_NODES, _MAX_NODES = 8, 90
-# Rewritten at a time, and printed in one call of the engine.
-_BLOCK_TREES, _BATCH_TREES = 2_000, 500
-_CANONICAL, _RENAMED = FORM_KINDS.index("canonical"), FORM_KINDS.index("renamed")
 
 
 def build_notations(corpus: Corpus, recipe: Recipe) -> Corpus:

@@ -33,6 +33,10 @@ from eqkin.learning.torch_network import TreeNetwork
 from eqkin.learning.trainer import RecipeTrainer, RunSettings, TrainingProgress
 
 MODEL_FOLDER = "model"
+Integers: TypeAlias = npt.NDArray[np.integer[Any]]
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+# An interval holds the true score with probability 1 - delta.
+DELTA = 0.05
 
 
 @dataclass(frozen=True)
@@ -185,13 +189,6 @@ def _save_model(
     }  # fmt: skip
     recipe = trainer.recipe
     Model(recipe.architecture, vocabulary, weights, recipe.to_dict(), results).save(folder)
-
-
-Integers: TypeAlias = npt.NDArray[np.integer[Any]]
-Floats: TypeAlias = npt.NDArray[np.floating[Any]]
-
-# An interval holds the true score with probability 1 - delta.
-DELTA = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,6 +80,14 @@ _NO_NAMES = frozenset(
 )
 
 Integers = npt.NDArray[np.int64]
+COLUMN_BITS = 14
+COLUMNS = 1 << COLUMN_BITS
+MAX_TERMS = 256
+MAX_WORDS = 48
+# Added to the idf weight, so that a term of all trees still counts.
+_IDF_FLOOR = 0.1
+_BLOCK_TREES = 20_000
+Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,17 +243,6 @@ class _WordCollector:
         order = np.lexsort((word, equation))
         offsets = np.searchsorted(equation, np.arange(len(counts) + 1))
         return ContextWords([words[number] for number in kept], offsets, word[order].astype(np.uint16))
-
-
-COLUMN_BITS = 14
-COLUMNS = 1 << COLUMN_BITS
-MAX_TERMS = 256
-MAX_WORDS = 48
-# Added to the idf weight, so that a term of all trees still counts.
-_IDF_FLOOR = 0.1
-_BLOCK_TREES = 20_000
-
-Floats = npt.NDArray[np.float32]
 
 
 class TermTables:

@@ -43,6 +43,10 @@ _CORS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "DELETE"], "allow_headers": ["Authorization"], "max_age": 3600,
 }  # fmt: skip
 STATIC_FOLDER = Path(__file__).parent / "static"
+# A draft is larger than other bodies.
+UPLOAD_PATHS = ("/api/similar-papers", "/draft")
+# These paths need no token.
+_OPEN_PATHS = ("/healthz", "/robots.txt")
 
 
 def create_app(
@@ -96,12 +100,6 @@ def create_app(
     app.include_router(pages.router)
     app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
     return app
-
-
-# A draft is larger than other bodies.
-UPLOAD_PATHS = ("/api/similar-papers", "/draft")
-# These paths need no token.
-_OPEN_PATHS = ("/healthz", "/robots.txt")
 
 
 def build_security_headers(settings: ServerSettings) -> dict[str, str]:

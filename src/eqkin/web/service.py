@@ -30,6 +30,22 @@ from eqkin.search.query import OversizedFormula, UnreadableFormula
 from eqkin.web.keys import PublicEngine
 
 T = TypeVar("T")
+_LOG = logging.getLogger("eqkin.web")
+_STATUS_OF_ERROR: dict[type[EqkinError], tuple[int, str]] = {
+    BadInput: (400, "bad_input"),
+    LimitReached: (400, "limit_reached"),
+    CorruptData: (500, "corrupt_data"),
+    LibraryBusy: (503, "library_busy"),
+    StorageFailed: (503, "storage_failed"),
+    Unreachable: (503, "unreachable"),
+}
+_PUBLIC_MESSAGES = {
+    "corrupt_data": "the library is damaged; the server's log says where",
+    "library_busy": "another process is writing to the library; come again in a second",
+    "storage_failed": "the library's disk, or the database behind this server, refuses; the server's log says why",
+    "unreachable": "the database behind this server does not answer at the moment; come again in a second",
+}
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
 async def wait_forever() -> None:
@@ -132,23 +148,6 @@ class JsonResponse(Response):
         return orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
 
 
-_LOG = logging.getLogger("eqkin.web")
-_STATUS_OF_ERROR: dict[type[EqkinError], tuple[int, str]] = {
-    BadInput: (400, "bad_input"),
-    LimitReached: (400, "limit_reached"),
-    CorruptData: (500, "corrupt_data"),
-    LibraryBusy: (503, "library_busy"),
-    StorageFailed: (503, "storage_failed"),
-    Unreachable: (503, "unreachable"),
-}
-_PUBLIC_MESSAGES = {
-    "corrupt_data": "the library is damaged; the server's log says where",
-    "library_busy": "another process is writing to the library; come again in a second",
-    "storage_failed": "the library's disk, or the database behind this server, refuses; the server's log says why",
-    "unreachable": "the database behind this server does not answer at the moment; come again in a second",
-}
-
-
 @dataclass(frozen=True)
 class ProblemDetails:
     """An error, as RFC 9457 describes it."""
@@ -248,9 +247,6 @@ async def handle_error(request: Request, error: Exception) -> Response:
     return Response(
         orjson.dumps(web_error.problem), web_error.status_code, web_error.headers, "application/problem+json"
     )
-
-
-LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
 @dataclass(frozen=True, kw_only=True)
