@@ -187,7 +187,7 @@ def _compact_strings(strings: list[str], indices: Array, alphabetical: bool) -> 
 def join_strings(lists: Sequence[list[str]], columns: Sequence[Array]) -> tuple[list[str], Array]:
     """Return the strings of several lists without repetition, and the indices of all columns into that list."""
     if lists and all(strings is lists[0] for strings in lists):
-        return lists[0], np.concatenate(columns)
+        return lists[0], _to_smallest_dtype(np.concatenate(columns), len(lists[0]))
     index: dict[str, int] = {}
     parts = [np.zeros(0, np.int64)]
     for strings, column in zip(lists, columns, strict=True):
