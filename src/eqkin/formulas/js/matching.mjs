@@ -234,8 +234,8 @@ export function listNodes(root) {
  * @param {{rename?: boolean, part?: boolean, limit?: number}} options whether variables may have other names, whether
  *   a part may match, and the steps of the search
  * @returns {?{whole: boolean, pairs: number[][], renaming: Map<string, string>, bindings: Map<string, number[]>}}
- *   whether all of the tree matches, the pairs of nodes (a wildcard may have several), the names of variables in pattern and
- *   tree, and the operands that each wildcard matches
+ *   whether all of the tree matches, the pairs of nodes (a wildcard may have several), the names of variables in
+ *   pattern and tree, and the operands that each wildcard matches
  */
 export function matchTrees(pattern, tree, { rename = false, part = true, limit = MAX_STEPS } = {}) {
   if (!hasOperands(pattern, tree, rename)) return null;
@@ -265,7 +265,6 @@ class VariableNames {
     // In the order they were added.
     this.names = new Map();
     this.taken = new Set();
-    this.added = [];
   }
 
   // Whether two leaves can be the same; if they are variables, they are from now on.
@@ -274,15 +273,14 @@ class VariableNames {
     if (this.names.has(label) || this.taken.has(other)) return this.names.get(label) === other;
     this.names.set(label, other);
     this.taken.add(other);
-    this.added.push(label);
     return true;
   }
 
   // Forget all names but the first ones.
   undo(count) {
-    while (this.added.length > count) {
-      const label = this.added.pop();
-      this.taken.delete(this.names.get(label));
+    if (this.names.size === count) return;
+    for (const [label, other] of [...this.names].slice(count)) {
+      this.taken.delete(other);
       this.names.delete(label);
     }
   }
@@ -323,19 +321,18 @@ class MatchSearch {
     this.rename = rename;
     this.left = limit;
     this.pairs = [];
+    // What wildcards are bound to, in the order of binding.
     this.bound = new Map();
-    // In the order of binding.
-    this.boundNames = [];
     this.renaming = renaming;
     // From the start.
-    this.knownNames = renaming.added.length;
+    this.knownNames = renaming.names.size;
     this.choices = [];
   }
 
   // Undo all that was done after a choice.
   restore(pairs, bound, names) {
     this.pairs.length = pairs;
-    while (this.boundNames.length > bound) this.bound.delete(this.boundNames.pop());
+    if (this.bound.size > bound) for (const name of [...this.bound.keys()].slice(bound)) this.bound.delete(name);
     this.renaming.undo(names);
   }
 
@@ -535,7 +532,6 @@ class MatchSearch {
     if (bound === undefined) {
       const operands = numbers(isOne ? tree.children[nodes[0]] : nodes);
       this.bound.set(name, { nodes, named, joiner: isOne ? tree.labels[nodes[0]] : joiner, operands });
-      this.boundNames.push(name);
     } else if (bound.named !== named) return FAILED;
     for (const node of nodes) this.pairs.push([ours, node]);
     return then;
@@ -544,8 +540,8 @@ class MatchSearch {
   // Continue with the first goal, and store the others for later.
   choose(goals) {
     for (let k = goals.length - 1; k > 0; k--)
-      this.choices.push({ goal: goals[k], pairs: this.pairs.length, bound: this.boundNames.length,
-        names: this.renaming.added.length });
+      this.choices.push({ goal: goals[k], pairs: this.pairs.length, bound: this.bound.size,
+        names: this.renaming.names.size });
     return goals.length ? goals[0] : FAILED;
   }
 }

@@ -15,15 +15,13 @@ import {
   LONGEST_TYPED_NAME, NO_CHILDREN, OperatorNode, PAIR, PLAIN_PRODUCTS, PRIMES, PRODUCT, RELATION, ROW_TAG,
   SCRIPTED_NAME, SCRIPT_TAG, SIGNS_AS_POWERS, SIGN_NAMES, STARS, SUM, SYMBOL_TAG, TENSOR_INDICES, TERNARY_TAGS,
   TRAILING, TRANSPOSES_AS_POWERS, TYPED_BEGINNINGS, TYPED_NAMES, TYPED_SIGNS, USUALLY_DIFFERENTIATED,
-  USUAL_FUNCTIONS, bigItem, branch, combine, empty, findMeaning, findOperatorKind,
+  USUAL_FUNCTIONS, bigItem, branch, combine, empty, findMeaning, findOperatorKind, findOrMake,
   group, isLetter, isNumber, isOpenProduct, isOperand, isSign, isWild, lastOf, leaf, listOf, operandItem, repeat,
   roleOf, rolesOf, signItem, splitAt,
 } from "./symbols.mjs";
 
 const isVisible = (node) => node.children.length > 0 || !node.meaning.isInvisible;
-const isTensorLetter = (meaning) => meaning.isTensorIndex;
 const isWildLetter = (meaning) => meaning.text[0] === "?";
-const NO_LETTERS = Object.freeze(new Set());
 
 export class OperatorParser {
   /** @param {PresentationNode[]} nodes all nodes of a tree, its root first */
@@ -31,13 +29,13 @@ export class OperatorParser {
     this.nodes = nodes;
     [this.root] = nodes;
     // Letters that range over something.
-    this.indices = NO_LETTERS;
+    this.indices = new Set();
     // Greek letters that are scripts more than once.
-    this.tensorIndices = NO_LETTERS;
+    this.tensorIndices = new Set();
     // Letters whose subscripts are derivatives.
-    this.differentiated = NO_LETTERS;
+    this.differentiated = new Set();
     // Letters that occur in several styles.
-    this.styled = NO_LETTERS;
+    this.styled = new Set();
     this.unparsed = 0;
     // Item after the operand that was parsed last.
     this.after = 0;
@@ -81,11 +79,11 @@ export class OperatorParser {
   // A subscript is an index, not a part of a name, if a big operator binds it or the same letter has several of them. A
   // letter that occurs in two styles has its style in its name. A subscript is a derivative if it says so.
   findIndices() {
-    let indices = null, subscripts = null, scripts = null, isStyled = false;
-    for (const node of this.nodes) {
-      const { tag, type, children } = node;
+    const subscripts = new Map(), tensorLetters = [];
+    let isStyled = false;
+    for (const { tag, type, attributes, children } of this.nodes) {
       if (type & LETTER_TAG) {
-        isStyled ||= node.attributes.style !== "";
+        isStyled ||= attributes.style !== "";
         continue;
       }
       if (!(type & SCRIPT_TAG) || children.length < 2) continue;
@@ -93,43 +91,35 @@ export class OperatorParser {
         isStyled ||= this.isVectorSign(children[1]);
         continue;
       }
-      for (const script of children.slice(1))
-        if (this.hasLetter(script, isTensorLetter))
-          for (const letter of this.lettersIn(script)) if (TENSOR_INDICES.test(letter)) (scripts ??= []).push(letter);
+      const letters = children.slice(1).flatMap((script) => this.lettersIn(script));
+      tensorLetters.push(...letters.filter((letter) => TENSOR_INDICES.test(letter)));
       if (tag === "msup") continue;
       const base = this.signOf(this.coreOf(children[0]));
-      if (roleOf(base) & BIG) {
-        indices ??= new Set();
-        for (const letter of this.lettersIn(children[1])) indices.add(letter);
-      } else if (tag !== "munder") {
-        subscripts ??= new Map();
-        if (!subscripts.has(base)) subscripts.set(base, new Map());
-        subscripts.get(base).set(this.textOf(children[1]), children[1]);
-      }
+      if (roleOf(base) & BIG) for (const letter of this.lettersIn(children[1])) this.indices.add(letter);
+      else if (tag !== "munder")
+        findOrMake(subscripts, base, () => new Map()).set(this.textOf(children[1]), children[1]);
     }
     if (isStyled) this.findStyles();
-    if (scripts !== null && scripts.length > 1)
-      this.tensorIndices = new Set(scripts.filter((letter, k) => scripts.indexOf(letter) < k));
-    if (subscripts !== null) for (const [base, forms] of subscripts) {
-      if (forms.size < 2 && !USUALLY_DIFFERENTIATED.has(base)) continue;
-      const texts = [...forms.keys()];
-      const isRepeated = texts.some((text) => text.length > 1);
-      const isField = FIELDS.has(base)
-        ? isRepeated || texts.includes("t")
-        : isRepeated && USUALLY_DIFFERENTIATED.has(base);
-      if (isField && texts.every((text) => /^[txyz]{1,3}$/.test(text))) {
-        if (!this.differentiated.size) this.differentiated = new Set();
-        this.differentiated.add(base);
-      } else if (texts.length > 1 && texts.filter((text) => /^[i-nst0-9+−-]+$/.test(text)).length > 1)
-        for (const letter of [...forms.values()].flatMap((element) => this.lettersIn(element)))
-          if (INDEX_LETTER.test(letter)) (indices ??= new Set()).add(letter);
-    }
-    if (indices !== null) this.indices = indices;
+    this.tensorIndices = new Set(tensorLetters.filter((letter, k) => tensorLetters.indexOf(letter) < k));
+    for (const [base, forms] of subscripts) this.readSubscripts(base, forms);
+  }
+
+  // What the subscripts of one letter, by their texts, say of it and of themselves.
+  readSubscripts(base, forms) {
+    if (forms.size < 2 && !USUALLY_DIFFERENTIATED.has(base)) return;
+    const texts = [...forms.keys()];
+    const isRepeated = texts.some((text) => text.length > 1);
+    const isField = FIELDS.has(base)
+      ? isRepeated || texts.includes("t")
+      : isRepeated && USUALLY_DIFFERENTIATED.has(base);
+    if (isField && texts.every((text) => /^[txyz]{1,3}$/.test(text))) this.differentiated.add(base);
+    else if (texts.filter((text) => /^[i-nst0-9+−-]+$/.test(text)).length > 1)
+      for (const letter of [...forms.values()].flatMap((element) => this.lettersIn(element)))
+        if (INDEX_LETTER.test(letter)) this.indices.add(letter);
   }
 
   findStyles() {
     const styles = new Map(), vectors = new Set();
-    this.styled = new Set();
     for (const node of this.nodes) {
       const { tag, children } = node;
       if (tag === "mi" && !children.length && !vectors.has(node))
@@ -829,7 +819,7 @@ export class OperatorParser {
       : [node];
     if (base.text === "∂") return base.copy(at, members);
     const ranges = node.label === "+"
-      || (this.indices.size > 0 && this.lettersIn(element).some((letter) => this.indices.has(letter)));
+      || this.lettersIn(element).some((letter) => this.indices.has(letter));
     // A base of a logarithm, a space of a norm.
     if (base.label === "fn" && !ranges) return base.copy(at, base.variables);
     if (base.label !== "v" || ranges || isWild(base) || this.hasLetter(element, isWildLetter))

@@ -376,7 +376,6 @@ class TextMeaning {
     // In the name of a variable.
     this.inName = this.compact.replace(VARIANT_LETTERS, (letter) => LETTER_NAMES.get(letter));
     this.isInvisible = text === "\u2061";
-    this.isTensorIndex = TENSOR_INDICES.test(text);
   }
 }
 const meanings = new Map();
