@@ -71,9 +71,10 @@ export class OperatorParser {
     return (element.type & LETTER_TAG) !== 0 && test(element.meaning);
   }
 
-  lettersIn(element) {
-    if (element.children.length) return element.children.flatMap((child) => this.lettersIn(child));
-    return element.type & LETTER_TAG ? [element.meaning.text] : [];
+  lettersIn(element, letters = []) {
+    for (const child of element.children) this.lettersIn(child, letters);
+    if (!element.children.length && element.type & LETTER_TAG) letters.push(element.meaning.text);
+    return letters;
   }
 
   // A subscript is an index, not a part of a name, if a big operator binds it or the same letter has several of them. A
@@ -819,7 +820,7 @@ export class OperatorParser {
       : [node];
     if (base.text === "∂") return base.copy(at, members);
     const ranges = node.label === "+"
-      || this.lettersIn(element).some((letter) => this.indices.has(letter));
+      || (this.indices.size > 0 && this.lettersIn(element).some((letter) => this.indices.has(letter)));
     // A base of a logarithm, a space of a norm.
     if (base.label === "fn" && !ranges) return base.copy(at, base.variables);
     if (base.label !== "v" || ranges || isWild(base) || this.hasLetter(element, isWildLetter))
