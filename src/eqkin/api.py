@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from eqkin.errors import BadInput, StorageFailed
 from eqkin.executor import Executor, LocalExecutor
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eqkin.search.engine import SearchEngine
     from eqkin.search.local import LocalBackend
     from eqkin.search.names import Completion
-    from eqkin.search.results import Filters, PaperHit, Results, SearchOptions
+    from eqkin.search.results import PaperHit, Results, SearchKeywords, SearchOptions
     from eqkin.sources.metadata import MetadataSnapshot
 
 
@@ -158,67 +158,22 @@ class Library(LibraryFiles):
         self,
         query: str = "",
         options: SearchOptions | None = None,
-        *,
-        k: int | None = None,
-        offset: int | None = None,
-        text: str | None = None,
-        filters: Filters | None = None,
-        field: str | Sequence[str] | None = None,
-        language: str | Sequence[str] | None = None,
-        author: str | Sequence[str] | None = None,
-        paper: str | Sequence[str] | None = None,
-        year: int | tuple[int | None, int | None] | None = None,
-        group: bool | None = None,
-        fold: bool | None = None,
-        explain: bool | None = None,
-        facets: bool | None = None,
-        reading: str | None = None,
+        **changes: Unpack[SearchKeywords],
     ) -> Results:
         r"""Find the equations most related to a formula, to a name, to words, or to a formula and words.
 
-        See `eqkin.SearchOptions` for the options and their defaults; those that are not given here are those of
-        `options`.
+        See `eqkin.SearchOptions` for the options and their defaults.
 
         Args:
             query: What you would type: LaTeX, MathML, Unicode, ASCII math, a name, words, or words and a formula.
             options: How to search.
-            k: Most hits.
-            offset: Hits to skip.
-            text: Words that should be near the equations.
-            filters: Conditions on equations.
-            field: A field, or several, instead of `filters`; likewise the next four.
-            language: Language of the paper.
-            author: Part of an author's name.
-            paper: Key of a paper.
-            year: A year, or the first and the last one.
-            group: Whether to show at most two hits of one paper, as long as there are others.
-            fold: Whether to show formulas that differ only in spacing once.
-            explain: Whether to say which parts of a hit match which parts of the query.
-            facets: Whether to count fields, years, languages and papers.
-            reading: How the query is read: "auto", "words" or "formula".
+            **changes: Options by name, which outrank `options`; see `SearchKeywords`.
 
         Raises:
             BadInput: the formula cannot be read, or there is nothing to search for.
             LimitReached: the formula, the text or `k` is too large.
         """
-        return self.open_engine().search(
-            query,
-            options,
-            k=k,
-            offset=offset,
-            text=text,
-            filters=filters,
-            field=field,
-            language=language,
-            author=author,
-            paper=paper,
-            year=year,
-            group=group,
-            fold=fold,
-            explain=explain,
-            facets=facets,
-            reading=reading,
-        )
+        return self.open_engine().search(query, options, **changes)
 
     def complete(self, text: str, k: int = 8) -> list[Completion]:
         """Return names of equations with a word that begins like a text; the most frequent first."""

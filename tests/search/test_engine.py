@@ -373,3 +373,8 @@ def test_search_stops_when_it_is_cancelled(engine, query):
     for spaces, cancelled_at in enumerate({1, checks // 2, checks - 1}, 1):
         with pytest.raises(LimitReached, match="given up"):  # spaces: an answer that is cached is never given up
             CountingScope(cancelled_at).run(engine.search, query + " " * spaces, k=5, explain=True)
+
+
+def test_an_unknown_option_of_a_search_is_a_type_error(atlas_library):
+    with SearchEngine(atlas_library) as engine, pytest.raises(TypeError, match="kk"):
+        engine.search("x", kk=3)  # type: ignore[call-arg]

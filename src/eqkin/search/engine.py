@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
+from typing import Unpack
 
 import numpy as np
 
@@ -26,11 +27,11 @@ from eqkin.search.query import Formula, FormulaReader, OversizedFormula, Unreada
 from eqkin.search.reader import QueryReader, ReadQuery
 from eqkin.search.results import (
     EquationRecord,
-    Filters,
     MapPoints,
     PaperHit,
     PaperPage,
     Results,
+    SearchKeywords,
     SearchOptions,
     check_k,
 )
@@ -88,21 +89,7 @@ class SearchEngine:
         self,
         query: str = "",
         options: SearchOptions | None = None,
-        *,
-        k: int | None = None,
-        offset: int | None = None,
-        text: str | None = None,
-        filters: Filters | None = None,
-        field: str | Sequence[str] | None = None,
-        language: str | Sequence[str] | None = None,
-        author: str | Sequence[str] | None = None,
-        paper: str | Sequence[str] | None = None,
-        year: int | tuple[int | None, int | None] | None = None,
-        group: bool | None = None,
-        fold: bool | None = None,
-        explain: bool | None = None,
-        facets: bool | None = None,
-        reading: str | None = None,
+        **changes: Unpack[SearchKeywords],
     ) -> Results:
         r"""Find the equations most related to a formula, to a name, to words, or to a formula and words.
 
@@ -113,42 +100,14 @@ class SearchEngine:
             query: What was typed: LaTeX, MathML, Unicode, ASCII math, a name, words, or words and a formula. It is
                 read as one formula if `text` is given as well.
             options: How to search.
-            k: Most hits.
-            offset: Hits to skip.
-            text: Words that should be near the equations.
-            filters: Conditions on equations.
-            field: A field, or several, instead of `filters`; likewise the next four.
-            language: Language of the paper.
-            author: Part of an author's name.
-            paper: Key of a paper.
-            year: A year, or the first and the last one.
-            group: Whether to show at most two hits of one paper, as long as there are others.
-            fold: Whether to show formulas that differ only in spacing once.
-            explain: Whether to say which parts of a hit match which parts of the query.
-            facets: Whether to count fields, years, languages and papers.
-            reading: How the query is read: "auto", "words" or "formula".
+            **changes: Options by name, which outrank `options`; see `SearchKeywords`.
 
         Raises:
             UnreadableFormula: the formula is wrong; its `problem` says where.
             BadInput: there is nothing to search for, or the library has no vectors yet.
             LimitReached: the formula, the text or `k` is too large.
         """
-        options = (options or SearchOptions()).change(
-            k=k,
-            offset=offset,
-            text=text,
-            filters=filters,
-            field=field,
-            language=language,
-            author=author,
-            paper=paper,
-            year=year,
-            group=group,
-            fold=fold,
-            explain=explain,
-            facets=facets,
-            reading=reading,
-        )
+        options = (options or SearchOptions()).change(**changes)
         if not query.strip() and not options.text:
             raise BadInput("nothing to search for: give a formula, words, or both")
         with self.backend.snapshot() as snapshot:
@@ -185,20 +144,7 @@ class SearchEngine:
         self,
         equation: str,
         options: SearchOptions | None = None,
-        *,
-        k: int | None = None,
-        offset: int | None = None,
-        text: str | None = None,
-        filters: Filters | None = None,
-        field: str | Sequence[str] | None = None,
-        language: str | Sequence[str] | None = None,
-        author: str | Sequence[str] | None = None,
-        paper: str | Sequence[str] | None = None,
-        year: int | tuple[int | None, int | None] | None = None,
-        group: bool | None = None,
-        fold: bool | None = None,
-        explain: bool | None = None,
-        facets: bool | None = None,
+        **changes: Unpack[SearchKeywords],
     ) -> Results:
         """Find equations related to an equation of the collection, given by its id, except itself; see `search`.
 
@@ -206,21 +152,7 @@ class SearchEngine:
             BadInput: there is no such equation, or it could not be read when it was added.
         """
         clock = Stopwatch()
-        options = (options or SearchOptions()).change(
-            k=k,
-            offset=offset,
-            text=text,
-            filters=filters,
-            field=field,
-            language=language,
-            author=author,
-            paper=paper,
-            year=year,
-            group=group,
-            fold=fold,
-            explain=explain,
-            facets=facets,
-        )
+        options = (options or SearchOptions()).change(**changes)
         with self.backend.snapshot() as snapshot:
             record = snapshot.get_equation(_clean_name(equation))
             if record.tree < 0:

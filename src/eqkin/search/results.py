@@ -6,7 +6,7 @@ import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +50,36 @@ _SHOWN_HITS = 10  # by `repr`
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # of a spreadsheet's cell
 
 
+class SearchKeywords(TypedDict, total=False):
+    """What can be given to `search` by name; None is the same as nothing."""
+
+    # Most hits, and hits to skip before them.
+    k: int | None
+    offset: int | None
+    # Words that should be near the equations.
+    text: str | None
+    filters: Filters | None
+    # Conditions one by one, instead of `filters`; several values are alternatives, except for authors.
+    field: str | Sequence[str] | None
+    language: str | Sequence[str] | None
+    # Part of an author's name.
+    author: str | Sequence[str] | None
+    # Key of a paper.
+    paper: str | Sequence[str] | None
+    # A year, or the first and the last one.
+    year: int | tuple[int | None, int | None] | None
+    # Whether to show at most two hits of one paper, as long as there are others.
+    group: bool | None
+    # Whether to show formulas that differ only in spacing once.
+    fold: bool | None
+    # Whether to say which parts of a hit match which parts of the query.
+    explain: bool | None
+    # Whether to count fields, years, languages and papers.
+    facets: bool | None
+    # How the query is read: "auto", "words" or "formula".
+    reading: str | None
+
+
 @dataclass(frozen=True)
 class SearchOptions:
     """Options of a search; checked when they are made.
@@ -70,44 +100,18 @@ class SearchOptions:
     facets: bool = False  # count fields, years, languages and papers
     reading: str = "auto"  # how the query is read: "auto", "words" or "formula"
 
-    def change(
-        self,
-        *,
-        k: int | None = None,
-        offset: int | None = None,
-        text: str | None = None,
-        filters: Filters | None = None,
-        field: str | Sequence[str] | None = None,
-        language: str | Sequence[str] | None = None,
-        author: str | Sequence[str] | None = None,
-        paper: str | Sequence[str] | None = None,
-        year: int | tuple[int | None, int | None] | None = None,
-        group: bool | None = None,
-        fold: bool | None = None,
-        explain: bool | None = None,
-        facets: bool | None = None,
-        reading: str | None = None,
-    ) -> SearchOptions:
-        """Return options with some changed; None leaves one as it is.
-
-        Filters can be given one by one: `field="ml"`, `language="de"`, `author=`, `paper=` (a value or several),
-        `year=2020` or `year=(2015, 2020)`.
-        """
-        changes = {
-            "k": k, "offset": offset, "text": text, "group": group, "fold": fold, "explain": explain,
-            "facets": facets, "reading": reading,
-        }  # fmt: skip
-        conditions = {"fields": field, "languages": language, "authors": author, "papers": paper}
-        chosen: dict[str, Any] = {
-            name: (value,) if isinstance(value, str) else tuple(value)
-            for name, value in conditions.items()
-            if value is not None
-        }
-        if year is not None:
-            first, last = year if isinstance(year, tuple | list) else (year, year)
-            chosen |= {"first_year": first, "last_year": last}
-        given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
-        return replace(self, filters=replace(filters or self.filters, **chosen), **given)
+    def change(self, **given: Unpack[SearchKeywords]) -> SearchOptions:
+        """Return options with some changed; None leaves one as it is. Raises `TypeError` for an unknown one."""
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        conditions: dict[str, Any] = {}
+        for name in ("field", "language", "author", "paper"):
+            if name in changes:
+                conditions[f"{name}s"] = changes.pop(name)
+        if "year" in changes:
+            year = changes.pop("year")
+            conditions["first_year"], conditions["last_year"] = year if isinstance(year, tuple | list) else (year, year)
+        filters = replace(changes.pop("filters", self.filters), **conditions)
+        return replace(self, filters=filters, **changes)
 
     def __post_init__(self) -> None:
         text = " ".join(self.text.encode("utf-8", "replace").decode().replace("\0", " ").split())
