@@ -63,7 +63,6 @@ class Limits:
     # searching
     results: int = 1_000  # hits of one search
     query_text_chars: int = 1_000  # the words of a query
-    map_points: int = 200_000
     draft_equations: int = 2_000  # of a paper or draft whose related papers are searched
 
     # web
@@ -71,14 +70,13 @@ class Limits:
     web_list: int = 50  # values of one repeated parameter: fields, authors, papers
     web_hits: int = 200  # of one search
     web_papers: int = 100  # related papers of one request
-    web_points: int = 20_000  # equations on the map
     web_body_bytes: int = 200_000  # of a request
     web_upload_bytes: int = 5_000_000  # of a draft
     web_formulas: int = 200  # embedded in one request
     web_header_bytes: int = 131_072  # address and headers of a request
     web_workers: int = 2  # searches processed at the same time
     web_waiting: int = 128  # searches in the queue, about as many as can be answered in time; others are asked to retry
-    web_slow_workers: int = 1  # requests processed at the same time that take long: drafts, whole papers, maps, exports
+    web_slow_workers: int = 1  # requests processed at the same time that take long: drafts, whole papers, exports
     web_slow_waiting: int = 16  # of these in the queue
     web_seconds: float = 30.0  # until a request is abandoned, its time in the queue included
     web_retry_seconds: int = 1  # after which a rejected request may be retried

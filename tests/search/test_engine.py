@@ -4,7 +4,6 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
@@ -209,11 +208,10 @@ def test_search_refuses_unreadable_formula_with_its_position(engine):
     assert caught.value.problem.position > 0
 
 
-def test_empty_library_has_no_hits_map_or_facets(tmp_path, encoder):
+def test_empty_library_has_no_hits_or_facets(tmp_path, encoder):
     Library.open(tmp_path / "empty", create=True).close()
     with SearchEngine(tmp_path / "empty", encoder) as engine:
         assert engine.search(BAYES, text="word").hits == ()
-        assert len(engine.build_map().ids) == 0
         assert engine.count_facets() == ({}, {})
         with pytest.raises(BadInput):
             engine.find_similar_papers("x")
@@ -336,18 +334,6 @@ def test_threads_share_an_engine(engine):
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda query: _ids(engine.search(query, text="law", explain=True)), queries))
     assert answers == [alone[query] for query in queries]
-
-
-def test_map_is_deterministic(engine, folder, encoder):
-    points = engine.build_map(500)
-    assert points.coordinates.shape == (len(points.ids), 2) and 400 < len(points.ids) <= 500
-    assert np.abs(points.coordinates).max() <= 1
-    assert points.coordinates.std(axis=0).min() > 0.1
-    assert engine.build_map(500) is points
-    with SearchEngine(folder, encoder) as other:
-        assert np.array_equal(other.build_map(500).coordinates, points.coordinates)
-    assert engine.get_equation(points.ids[0]).tree == points.trees[0]
-    assert points.fields[0] == engine.get_equation(points.ids[0]).paper.fields[0]
 
 
 def test_engine_opens_a_path_and_refuses_a_missing_one(folder, encoder, tmp_path):

@@ -191,9 +191,7 @@ def test_requests_of_other_hosts_and_sites_are_refused(client):
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-@pytest.mark.parametrize(
-    "path", ["/", "/search?q=x", "/nothing", "/static/base.css", "/healthz", "/export?q=x", "/map"]
-)
+@pytest.mark.parametrize("path", ["/", "/search?q=x", "/nothing", "/static/base.css", "/healthz", "/export?q=x"])
 def test_every_response_has_security_headers(client, path):
     answer = client.get(path, headers={"Accept": "text/html"})
     policy = answer.headers["content-security-policy"]

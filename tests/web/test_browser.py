@@ -340,45 +340,6 @@ def test_draft_dropped_on_a_page_gives_similar_papers(page):
     expect(page.get_by_role("alert")).to_contain_text("equation")
 
 
-def test_map_has_labels_hits_and_a_table(page):
-    page.goto(f"/map?q={quote(BAYES)}")
-    canvas = page.locator("canvas[data-drawn]")
-    expect(canvas).to_be_visible()
-    expect(canvas).to_have_attribute("data-ringed", re.compile("[1-9]"))
-    assert len(canvas.get_attribute("data-labels").split("|")) > 10
-    expect(page.locator("#map-count")).to_contain_text(re.compile(r"[\d,]+ of [\d,]+ equations"))
-    x, y = map(float, page.locator("#map").get_attribute("data-place").split())
-    assert -1 < x < 1 and -1 < y < 1
-    assert page.locator("main table tbody tr").count() > 20
-    choice = page.locator(".choose", has_text="probability")
-    choice.click()
-    expect(choice).to_have_attribute("aria-pressed", "true")
-    choice.click()
-    expect(page.locator("main table")).to_contain_text("Kolmogorov's axioms")
-    for _ in range(4):
-        page.locator("#zoom-in").click()
-    expect(canvas).to_have_attribute("data-labels", re.compile("[a-z]+ [a-z]+"))  # names of equations
-    for _ in range(3):
-        page.locator("#zoom-out").click()
-    box = canvas.bounding_box()
-    for step in range(1, 200):  # until the pointer is over a point
-        page.mouse.move(box["x"] + box["width"] * (0.3 + 0.002 * step), box["y"] + box["height"] / 2)
-        if canvas.get_attribute("data-over"):
-            break
-    expect(page.locator("#point math")).to_be_visible()
-    page.mouse.down()
-    page.mouse.up()
-    expect(page.get_by_role("heading", name="Kin of this equation")).to_be_visible()
-
-
-def test_field_on_the_start_page_leads_to_its_points(page):
-    page.goto("/")
-    page.locator(".library a", has_text="field<script>").click()
-    expect(page.locator(".choose", has_text="field<script>")).to_have_attribute("aria-pressed", "true")
-    page.goto("/map#%")
-    expect(page.locator("canvas[data-drawn]")).to_be_visible()
-
-
 def test_page_can_be_used_by_keyboard(page):
     page.goto("/")
     page.keyboard.press("/")
@@ -469,7 +430,7 @@ def test_page_works_without_scripts(browser, server):
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed (python hatch_build.py)")
-@pytest.mark.parametrize("address", ["/", RESULTS, PAPER, f"/map?q={quote(BAYES)}", "/draft", "/api", "/nowhere"])
+@pytest.mark.parametrize("address", ["/", RESULTS, PAPER, "/draft", "/api", "/nowhere"])
 def test_page_meets_wcag_aa_and_fits_the_window(page, address):
     page.emulate_media(color_scheme="light", reduced_motion="reduce")
     page.goto(address)
@@ -498,7 +459,6 @@ def test_hostile_content_stays_text(page):
         f"/paper?key={quote(HOSTILE)}",
         f"/paper?key={quote('<script>alert(7)</script>')}",
         f"/search?q=x&field={quote('javascript:alert(8)')}&author={quote('<b onclick=alert(9)>')}",
-        f"/map?q={quote('<script>alert(12)</script>')}#" + quote("<script>alert(10)</script>"),
         "/<script>alert(11)</script>",
         f"/reading?q={quote(evil)}",
     ]

@@ -63,8 +63,6 @@ def test_no_answer_contains_a_path_of_the_server(client, place):
             (f"/api/similar-papers/{key}", {}),
             ("/paper", {"key": key}),
             ("/equation", {"id": name}),
-            ("/map", {}),
-            ("/api/map", {}),
             *(("/export", {"q": "x", "format": form}) for form in ("json", "csv", "bibtex", "ris")),
         )
     ]

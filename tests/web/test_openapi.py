@@ -29,7 +29,6 @@ REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     ("post", "/api/similar-papers", {"files": {"file": ("draft.tex", DRAFT)}, "params": {"k": 2}}),
     ("post", "/api/embed", {"json": {"formulas": ["x^2", "y"]}}),
     ("get", "/api/facets", {}),
-    ("get", "/api/map", {"params": {"limit": 20}}),
     ("get", "/api/judgements", {}),
     (
         "post",

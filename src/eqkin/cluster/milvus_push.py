@@ -109,7 +109,8 @@ def push_library(
     keys = list(contents)
     try:
         with backend.snapshot() as snapshot:
-            target.create(model, snapshot.get_vectors(snapshot.sample_keys(1)).shape[1])
+            dimensions = snapshot.get_vectors(np.zeros(0, np.int64)).shape[1]
+            target.create(model, dimensions)
             target.read_state(model)
             for first in range(0, len(keys), _PAPERS_PER_BATCH):
                 part = {key: contents[key] for key in keys[first : first + _PAPERS_PER_BATCH]}

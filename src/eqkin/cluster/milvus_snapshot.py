@@ -8,13 +8,11 @@ import threading
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from math import isqrt
 from typing import Any
 
 import numpy as np
 
 from eqkin.cluster.milvus_collection import (
-    KEY_END,
     MAX_ROWS,
     NO_YEAR,
     MilvusCollection,
@@ -197,15 +195,6 @@ class MilvusSnapshot(Snapshot):
             rows = list(self._collection.scan(self._collection.name, f"paper == {hash_name(key)}", ("number",)))
             listed += [row["key"] for row in sorted(rows, key=lambda row: int(row["number"]))]
         return np.array(listed, np.int64)
-
-    def sample_keys(self, limit: int) -> Keys:
-        """Choose the equations with the lowest keys: keys are hashes, so these are evenly spread."""
-        total = len(self)
-        # a range has a few keys more or less than expected
-        enough = limit + 4 * isqrt(limit)
-        below = KEY_END - 1 if enough >= total else KEY_END * enough // total
-        found = self._collection.scan(self._collection.name, f"key < {below}")
-        return np.sort(np.fromiter((row["key"] for row in found), np.int64))[:limit]
 
     def count_facets(self) -> Facets:
         """Return equations by field and by year as counted at the end of the last push."""

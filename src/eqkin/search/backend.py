@@ -181,9 +181,6 @@ class Snapshot(Protocol):
     def list_keys(self, keys: Iterable[str]) -> Keys:
         """List the equations of papers that can be found, paper by paper, in their order."""
 
-    def sample_keys(self, limit: int) -> Keys:
-        """Choose at most about `limit` equations, evenly spread over the collection, ascending; always the same."""
-
     def count_facets(self) -> Facets:
         """Count the equations of the whole collection by field (most frequent first) and by year (in order)."""
 

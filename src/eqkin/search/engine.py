@@ -19,7 +19,6 @@ from eqkin.search.backend import Facets, NoSuchEquation, SearchBackend, Snapshot
 from eqkin.search.cache import ONE_THREAD, VersionedCache
 from eqkin.search.candidates import SETTINGS, QueryFeatures, RetrievalSettings
 from eqkin.search.local import LocalBackend, get_folder
-from eqkin.search.map import build_map
 from eqkin.search.names import Completion, find_atlas_name, list_completions, name_forms
 from eqkin.search.papers import find_related_papers, load_query_paper, read_draft
 from eqkin.search.pipeline import Stopwatch, extract_features, search
@@ -27,7 +26,6 @@ from eqkin.search.query import Formula, FormulaReader, OversizedFormula, Unreada
 from eqkin.search.reader import QueryReader, ReadQuery
 from eqkin.search.results import (
     EquationRecord,
-    MapPoints,
     PaperHit,
     PaperPage,
     Results,
@@ -260,12 +258,6 @@ class SearchEngine:
         draft = read_draft(source, self.encoder)
         with self.backend.snapshot() as snapshot:
             return find_related_papers(snapshot, draft, k)
-
-    def build_map(self, limit: int = 20_000) -> MapPoints:
-        """Project the collection's equations onto a plane, evenly thinned out to `limit`; always the same."""
-        limit = min(check_k(limit, LIMITS.map_points), LIMITS.map_points)
-        with self.backend.snapshot() as snapshot:
-            return self._cache.get(snapshot.version, ("map", limit), lambda: build_map(snapshot, limit), keep_slow=True)
 
     def count_facets(self) -> Facets:
         """Count the equations of the whole collection by field (most frequent first) and by year (in order)."""

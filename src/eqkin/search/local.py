@@ -225,14 +225,6 @@ class LocalSnapshot:
         assert found is not None
         return found[find_members(found, self._index.keys)] if len(self) else found[:0]
 
-    def sample_keys(self, limit: int) -> Keys:
-        """Choose equations evenly spread over the library."""
-        if not len(self):
-            return np.zeros(0, np.int64)
-        chosen = np.unique(np.linspace(0, len(self) - 1, min(limit, len(self))).round().astype(np.int64))
-        keys: Keys = self._index.keys[chosen]
-        return keys
-
     def count_facets(self) -> Facets:
         """Count equations by field and by year."""
         return self._read(records.count_facets)

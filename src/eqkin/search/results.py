@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any, TypedDict, Unpack, overload
 
 import numpy as np
-import numpy.typing as npt
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.formulas.mathml import parse_mathml
@@ -293,18 +292,6 @@ class PaperHit:
     paper: PaperRecord
     score: float  # in [0, 1]
     pairs: tuple[tuple[EquationRecord, EquationRecord, float], ...]  # ours, theirs, cosine; best first
-
-
-@dataclass(frozen=True)
-class MapPoints:
-    """The library's equations projected onto a plane."""
-
-    trees: npt.NDArray[np.int64]
-    ids: list[str]
-    fields: list[str]  # the first field of each equation's paper, "" if it has none
-    coordinates: npt.NDArray[np.float32]  # (n, 2), in [-1, 1]
-    names: list[str] = field(default_factory=list)  # of the equations, "" for one without a name
-    project: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]] | None = None  # vectors to coordinates
 
 
 def make_dataframe(records: list[dict[str, Any]]) -> Any:

@@ -28,7 +28,6 @@ from eqkin.web.models import (
     JudgedResult,
     Judgements,
     LibraryCounts,
-    MapColumns,
     NewJudgement,
     PaperPart,
     PaperSection,
@@ -189,19 +188,6 @@ async def get_facets(server: State) -> Response:
     return JsonResponse(LibraryCounts(*await server.queue.run(server.engine.plain.count_facets)))
 
 
-@router.get("/api/map", response_model=MapColumns)
-async def get_map(
-    server: State,
-    limit: Annotated[int, Query(ge=1, le=LIMITS.web_points, description="At most this many.")] = LIMITS.web_points,
-) -> Response:
-    """Return the library's equations as points of a map."""
-    points = await server.slow_queue.run(server.engine.build_map, limit)
-    number = {name: at for at, name in enumerate(sorted(set(points.fields)))}
-    x, y = points.coordinates.T.astype(float).round(4).tolist()
-    fields = [number[name] for name in points.fields]
-    return JsonResponse(MapColumns(points.ids, list(number), fields, x, y, points.names))
-
-
 @router.get("/export", response_class=Response, responses={200: {"content": {kind: {} for kind in EXPORT_TYPES}}})
 async def export(params: Annotated[ExportParams, Query()], server: State) -> Response:
     """Return a result list as a file: the papers as BibTeX or RIS, the equations as CSV or JSON."""
@@ -267,7 +253,7 @@ def get_judgements_to_change(server: ServerState) -> LocalJudgements:
 @router.get("/robots.txt", include_in_schema=False)
 async def get_robots(server: State) -> Response:
     """Ask crawlers to leave searches alone."""
-    paths = ("/search", "/map", "/draft", "/export", "/api/")
+    paths = ("/search", "/draft", "/export", "/api/")
     lines = ["User-agent: *", *(f"Disallow: {server.settings.root_path}{path}" for path in paths)]
     return PlainTextResponse("\n".join([*lines, ""]))
 

@@ -29,7 +29,6 @@ from eqkin.search.results import (
     EquationRecord,
     FacetCount,
     Hit,
-    MapPoints,
     PaperHit,
     PaperPage,
     PaperRecord,
@@ -118,11 +117,6 @@ class PublicEngine:
                 pairs.append((replace(ours, id=f"{shown}#{number}", paper=draft), theirs, cosine))
             found.append(replace(hit, pairs=tuple(pairs)))
         return found
-
-    def build_map(self, limit: int) -> MapPoints:
-        """Project the collection's equations onto a plane."""
-        points = self.plain.build_map(limit)
-        return replace(points, ids=list(map(self.show_id, points.ids)))
 
     def describe_library(self, snapshot: Snapshot) -> tuple[int, date | None]:
         """Return the number of papers and the day of the last change; 0 and None for a collection of a server."""

@@ -196,22 +196,6 @@ class LibraryCounts:
 
 
 @dataclass(frozen=True)
-class MapColumns:
-    """Equations as points of a map, in columns."""
-
-    ids: list[str]
-    # Names of the fields.
-    names: list[str]
-    # The field of each point, an index of `names`.
-    fields: list[int]
-    # Coordinates in [-1, 1].
-    x: list[float]
-    y: list[float]
-    # Names of the equations, "" for one without a name.
-    labels: list[str]
-
-
-@dataclass(frozen=True)
 class Health:
     """The state of a server process."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -299,31 +298,6 @@ def _list_sources(paper: PaperRecord) -> list[tuple[str, str]]:
     return sources or [(paper.origin or paper.key, "")]
 
 
-@router.get("/map")
-async def show_map(server: State, q: Text = "") -> Response:
-    """Show the map: the library's equations as points, related ones near each other; and the same as a table."""
-
-    def work() -> str:
-        points = server.engine.build_map(LIMITS.web_points)
-        totals, _ = server.engine.plain.count_facets()
-        shown = Counter(points.fields)
-        named = Counter((field, name) for field, name in zip(points.fields, points.names, strict=True) if name)
-        frequent: dict[str, list[str]] = {}
-        for (field, name), _ in named.most_common():
-            frequent.setdefault(field, []).append(name)
-        rows = [(name, n, totals.get(name, n), frequent.get(name, [])[:3]) for name, n in shown.most_common()]
-        with server.engine.plain.backend.snapshot() as snapshot:
-            total = len(snapshot)
-        formula = server.engine.plain.read(q).formula if q else None
-        place = ""
-        if formula is not None and points.project is not None:
-            (where,) = points.project(server.engine.plain.encoder.embed(formula.forest))
-            place = " ".join(f"{part:.4f}" for part in where.tolist())
-        return server.render("map.html", typed=q, place=place, rows=rows, shown=len(points.ids), total=total)
-
-    return HTMLResponse(await server.slow_queue.run(work))
-
-
 @router.get("/draft")
 async def show_draft(server: State) -> Response:
     """Show the form for a draft."""
@@ -350,7 +324,7 @@ async def show_reading(params: Annotated[ReadParams, Query()], server: State) ->
 
 @router.get("/equation")
 async def show_equation(server: State, id: Text) -> Response:
-    """Show an equation and where it stands: a part of a page, for the map and folded lists."""
+    """Show an equation and where it stands: a part of a page, for folded lists."""
     equation = await server.queue.run(find_or_404, server.engine.get_equation, id)
     return HTMLResponse(server.render("equation.html", equation=equation))
 
