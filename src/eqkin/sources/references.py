@@ -11,12 +11,9 @@ import io
 import logging
 import os
 import re
-import shutil
 import sqlite3
-import tempfile
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -41,16 +38,34 @@ from eqkin.sources.paper import Paper, SourceItem, clean_text, decode_text, hash
 ZOTERO_DATABASE = Path("Zotero/zotero.sqlite")  # in the home folder, where Zotero puts it
 # One file has at most so many.
 MAX_REFERENCES = 100_000
-_MAX_FIELDS = 20 * MAX_REFERENCES
 # A longer value of Zotero's database is refused.
 _MAX_VALUE_BYTES = 1_000_000
 _ZOTERO_SECONDS = 60.0
 # The beginning of a PDF is searched for identifiers.
 _FIRST_PAGE_CHARS = 20_000
-_BIBTEX_LINKS = ("eprint", "journal", "url", "doi", "note", "howpublished", "number")
-_BIBTEX_FIELDS = frozenset((*_BIBTEX_LINKS, "title", "author", "year", "date"))  # to decode others would take long
+# What the formats call the same thing, in lower case; the first that is there counts.
+_FIELD_NAMES = {
+    "name": ("citation-key", "citationkey", "id", "key"),
+    "title": ("title", "primary_title"),
+    "date": ("year", "publication_year", "date", "issued"),
+    "doi": ("doi", "url", "urls", "extra", "notes"),
+}
+# To decode other fields would take long.
+_BIBTEX_FIELDS = ("eprint", "journal", "url", "doi", "note", "howpublished", "number", "title", "year", "date")
 # A field is cut, because decoding LaTeX takes long.
 _MAX_BIBTEX_CHARS = 20_000
+_ZOTERO_QUERY = """
+    SELECT items.key,
+        (SELECT json_group_object(fieldName, CAST(value AS TEXT))
+            FROM itemData JOIN fields USING (fieldID) JOIN itemDataValues USING (valueID)
+            WHERE itemData.itemID = items.itemID),
+        (SELECT json_group_array(ifnull(firstName, '') || ' ' || ifnull(lastName, ''))
+            FROM (SELECT * FROM itemCreators JOIN creators USING (creatorID)
+                WHERE itemID = items.itemID ORDER BY orderIndex))
+    FROM items JOIN itemTypes USING (itemTypeID)
+    WHERE typeName NOT IN ('attachment', 'note', 'annotation') AND itemID NOT IN (SELECT itemID FROM deletedItems)
+    ORDER BY itemID
+"""
 _RIS_TAG = re.compile(r"[A-Z][A-Z0-9]  -")
 _STAMP = re.compile(r"arXiv:\s*\S{7,30}\s*\[")  # at the margin of the first page; other identifiers there are cited
 _PLACEHOLDER_TITLE = re.compile(
@@ -86,17 +101,14 @@ def iter_reference_items(path: Path, client: ArxivClient) -> Iterator[SourceItem
     Raises `BadInput` if it has none that can be read.
     """
     origin = display_path(path)
-    if path.suffix.lower() == ".sqlite":
-        references = _read_zotero(path)
-    else:
-        text = decode_text(read_capped(path, LIMITS.document_bytes))
-        format_name, parse = _PARSERS[path.suffix.lower()]
-        try:
-            references = iter(list(islice(parse(text), MAX_REFERENCES)))
-        except Exception as error:
-            # Parsers raise almost anything for damaged text.
-            raise BadInput(f"{origin}: is not {format_name} that can be read ({error})") from error
-    found = list(dict.fromkeys(islice(references, MAX_REFERENCES)))
+    format_name, read = _FORMATS[path.suffix.lower()]
+    try:
+        found = list(dict.fromkeys(islice(read(path), MAX_REFERENCES)))
+    except EqkinError:
+        raise
+    except Exception as error:
+        # Parsers raise almost anything for damaged text.
+        raise BadInput(f"{origin}: is not {format_name} that can be read ({error})") from error
     if not found:
         raise BadInput(f"{origin}: has no references that can be read")
     client.prefetch_metadata([reference.arxiv_id for reference in found if reference.arxiv_id])
@@ -170,118 +182,92 @@ class _FieldSelector(middlewares.BlockMiddleware):
 
     def transform_entry(self, entry: Entry, library: Library) -> Entry:
         """Return the entry with these fields."""
-        wanted = [field for field in entry.fields if field.key.lower() in _BIBTEX_FIELDS]
+        wanted = [field for field in entry.fields if field.key.lower() in (*_BIBTEX_FIELDS, "author")]
         entry.fields = [Field(field.key, str(field.value)[:_MAX_BIBTEX_CHARS]) for field in wanted]
         return entry
 
 
-def _read_bibtex(text: str) -> Iterator[Reference]:
+def _read_bibtex(path: Path) -> Iterator[Reference]:
     decoder = middlewares.LatexDecodingMiddleware(keep_math_mode=True)
-    parsed = parse_string(text, append_middleware=[_FieldSelector(), decoder])
-    for entry in parsed.entries:
-        fields: defaultdict[str, str] = defaultdict(str)
-        fields.update({name.lower(): " ".join(str(field.value).split()) for name, field in entry.fields_dict.items()})
-        linked = [fields[name] for name in _BIBTEX_LINKS]
-        yield Reference(
-            name=entry.key,
-            title=re.sub(r"[{}]", "", fields["title"]),
-            authors=tuple(order_name(name) for name in re.split(r"\s+and\s+", fields["author"]) if name),
-            year=find_year(fields["year"] or fields["date"]),
-            # Under `eprint` stands a bare identifier, elsewhere one that is marked as arXiv's.
-            arxiv_id=parse_arxiv_id(fields["eprint"]) or _find_id(*linked),
-            doi=_find_doi(fields["doi"], fields["url"]),
-        )
+    for entry in parse_string(_read_text(path), append_middleware=[_FieldSelector(), decoder]).entries:
+        written = {name.lower(): str(field.value) for name, field in entry.fields_dict.items()}
+        # The fields that link to the paper are searched for identifiers in this order.
+        fields = {name: written.get(name, "") for name in _BIBTEX_FIELDS} | {"key": entry.key}
+        fields["title"] = re.sub(r"[{}]", "", fields["title"])
+        authors = re.split(r"\s+and\s+", written.get("author", ""))
+        yield _build_reference(fields, map(order_name, authors))
 
 
-def _read_ris(text: str) -> Iterator[Reference]:
+def _read_ris(path: Path) -> Iterator[Reference]:
     # The lines of each value are joined here: rispy does it one by one, which takes quadratic time.
     values: list[list[str]] = []
-    for line in text.splitlines():
+    for line in _read_text(path).splitlines():
         if _RIS_TAG.match(line) or not values:
             values.append([line])
         elif line.strip():
             values[-1].append(line.strip())
     for entry in rispy.loads("\n".join(map(" ".join, values)), skip_unknown_tags=True):
-        strings = [part for value in entry.values() for part in (value if isinstance(value, list) else [value])]
-        searched = [part for part in strings if isinstance(part, str)]
-        yield Reference(
-            name=str(entry.get("id", "")),
-            title=str(entry.get("title") or entry.get("primary_title") or ""),
-            authors=tuple(map(order_name, entry.get("authors") or entry.get("first_authors") or ())),
-            year=find_year(str(entry.get("year") or entry.get("publication_year") or entry.get("date") or "")),
-            arxiv_id=_find_id(*searched),
-            doi=_find_doi(str(entry.get("doi", "")), *searched),
-        )
+        authors = entry.get("authors") or entry.get("first_authors") or ()
+        fields = {name: " ".join(value) if isinstance(value, list) else str(value) for name, value in entry.items()}
+        yield _build_reference(fields, map(order_name, authors))
 
 
-def _read_csl(text: str) -> Iterator[Reference]:
-    entries = orjson.loads(text)
+def _read_csl(path: Path) -> Iterator[Reference]:
+    entries = orjson.loads(_read_text(path))
     for entry in entries if isinstance(entries, list) else [entries]:
         if not isinstance(entry, dict) or not isinstance(entry.get("title"), str):
             continue
         people = [person for person in entry.get("author") or () if isinstance(person, dict)]
-        names = [f"{p.get('given', '')} {p.get('family') or p.get('literal') or ''}".strip() for p in people]
-        yield Reference(
-            name=str(entry.get("citation-key") or entry.get("id") or ""),
-            title=" ".join(entry["title"].split()),
-            authors=tuple(filter(None, names)),
-            year=find_year(str(entry["issued"]) if isinstance(entry.get("issued"), dict) else ""),
-            arxiv_id=_find_id(*(value for value in entry.values() if isinstance(value, str))),
-            doi=_find_doi(str(entry.get("DOI", "")), str(entry.get("URL", ""))),
-        )
-
-
-_PARSERS: dict[str, tuple[str, Callable[[str], Iterator[Reference]]]] = {
-    ".bib": ("BibTeX", _read_bibtex),
-    ".ris": ("RIS", _read_ris),
-    ".json": ("JSON", _read_csl),
-}
+        names = [f"{p.get('given', '')} {p.get('family') or p.get('literal') or ''}" for p in people]
+        fields = {name: str(value) for name, value in entry.items() if not isinstance(value, list)}
+        yield _build_reference(fields, names)
 
 
 def _read_zotero(path: Path) -> Iterator[Reference]:
-    """Read the items of Zotero's database from a copy: Zotero locks it while it runs."""
-    with tempfile.TemporaryDirectory(prefix="eqkin-zotero-") as folder:
-        copy = Path(folder) / "zotero.sqlite"
-        try:
-            shutil.copyfile(path, copy)
-            with closing(sqlite3.connect(f"{copy.as_uri()}?mode=ro", uri=True)) as database:
-                # A table may be a view without end.
-                until = time.monotonic() + _ZOTERO_SECONDS
-                database.set_progress_handler(lambda: time.monotonic() > until, 100_000)
-                database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
-                yield from _select_zotero_items(database)
-        except (OSError, sqlite3.Error) as error:
-            raise BadInput(f"{display_path(path)}: is not a Zotero database that can be read ({error})") from error
+    # Zotero locks its database while it runs: an immutable one is read without locks.
+    with closing(sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)) as database:
+        # A table may be a view without end.
+        until = time.monotonic() + _ZOTERO_SECONDS
+        database.set_progress_handler(lambda: time.monotonic() > until, 100_000)
+        database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_VALUE_BYTES)
+        for key, about, authors in database.execute(_ZOTERO_QUERY):
+            fields = orjson.loads(about) | {"key": key}
+            noted = re.search(r"^citation key:\s*(\S+)", fields.get("extra", ""), re.IGNORECASE | re.MULTILINE)
+            if noted:
+                fields.setdefault("citationKey", noted[1])
+            yield _build_reference(fields, orjson.loads(authors))
 
 
-def _select_zotero_items(database: sqlite3.Connection) -> Iterator[Reference]:
-    fields: dict[int, dict[str, str]] = {}
-    rows = database.execute(
-        "SELECT itemID, fieldName, value FROM itemData JOIN fields USING (fieldID) JOIN itemDataValues USING (valueID)"
+_FORMATS: dict[str, tuple[str, Callable[[Path], Iterator[Reference]]]] = {
+    ".bib": ("BibTeX", _read_bibtex),
+    ".ris": ("RIS", _read_ris),
+    ".json": ("JSON", _read_csl),
+    ".sqlite": ("a Zotero database", _read_zotero),
+}
+
+
+def _read_text(path: Path) -> str:
+    return decode_text(read_capped(path, LIMITS.document_bytes))
+
+
+def _build_reference(written: Mapping[str, str], authors: Iterable[str]) -> Reference:
+    """Return the reference with some fields, whatever its format calls them."""
+    fields = {name.lower(): " ".join(value.split()) for name, value in written.items()}
+
+    def find_first(role: str) -> str:
+        return next((fields[name] for name in _FIELD_NAMES[role] if fields.get(name)), "")
+
+    # A title may name another paper: "Comment on arXiv:1706.03762".
+    linked = [value for name, value in fields.items() if name not in _FIELD_NAMES["title"]]
+    return Reference(
+        name=find_first("name"),
+        title=find_first("title"),
+        authors=tuple(name for author in authors if (name := " ".join(author.split()))),
+        year=find_year(find_first("date")),
+        # Under `eprint` stands a bare identifier, elsewhere one that is marked as arXiv's.
+        arxiv_id=parse_arxiv_id(fields.get("eprint", "")) or _find_id(*linked),
+        doi=_find_doi(*(fields.get(name, "") for name in _FIELD_NAMES["doi"])),
     )
-    for item, field, value in islice(rows, _MAX_FIELDS):
-        fields.setdefault(item, {})[field] = str(value)
-    authors: dict[int, list[str]] = {}
-    rows = database.execute(
-        "SELECT itemID, firstName, lastName FROM itemCreators JOIN creators USING (creatorID)"
-        " ORDER BY itemID, orderIndex"
-    )
-    for item, first, last in islice(rows, _MAX_FIELDS):
-        authors.setdefault(item, []).append(f"{first or ''} {last or ''}".strip())
-    for item, key in database.execute(
-        "SELECT itemID, items.key FROM items JOIN itemTypes USING (itemTypeID) WHERE typeName NOT IN"
-        " ('attachment', 'note', 'annotation') AND itemID NOT IN (SELECT itemID FROM deletedItems) ORDER BY itemID"
-    ):
-        about = fields.get(item, {})
-        noted = re.search(r"^citation key:\s*(\S+)", about.get("extra", ""), re.IGNORECASE | re.MULTILINE)
-        yield Reference(
-            name=about.get("citationKey") or (noted[1] if noted else key),
-            title=" ".join(about.get("title", "").split()),
-            authors=tuple(authors.get(item, ())),
-            year=find_year(about.get("date", "")),
-            arxiv_id=_find_id(*about.values()),
-            doi=_find_doi(about.get("DOI", ""), about.get("url", ""), about.get("extra", "")),
-        )
 
 
 def _find_id(*texts: str) -> ArxivId | None:
