@@ -12,7 +12,6 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -276,17 +275,10 @@ class _ZstdReader:
         return data
 
 
-@dataclass(frozen=True)
-class TextLine:
-    """One line: its number from 1, its offset in the unpacked data, its bytes (None if longer than the limit)."""
-
-    number: int
-    offset: int
-    raw: bytes | None
-
-
-def iter_lines(path: Path, limit: int) -> Iterator[TextLine]:
+def iter_lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
     """Yield the lines of a plain, gzipped or zstd-compressed file, without line ends and blank lines.
+
+    Each comes with its number from 1; one that is longer than `limit` is None.
 
     Raises `BadInput` where the file is damaged, `LimitReached` at a line that is far too long to be skipped, and where
     a compressed file has unpacked to far more than text can.
@@ -317,10 +309,9 @@ class _RawStream(io.RawIOBase):
         return len(data)
 
 
-def _split_lines(stream: ByteStream, limit: int) -> Iterator[TextLine]:
+def _split_lines(stream: ByteStream, limit: int) -> Iterator[tuple[int, bytes | None]]:
     most = limit * _MAX_OVERLONG_FACTOR
     reader = io.BufferedReader(_RawStream(stream), _LINE_CHUNK_BYTES)
-    offset = 0
     for number in count(1):
         piece = reader.readline(limit + 1)
         if not piece:
@@ -333,10 +324,9 @@ def _split_lines(stream: ByteStream, limit: int) -> Iterator[TextLine]:
             if length > most:
                 raise LimitReached(f"{stream.name}: line {number} is longer than {most:,} bytes")
         if length > limit + 1 or len(line) > limit:
-            yield TextLine(number, offset, None)
+            yield number, None
         elif line.strip():
-            yield TextLine(number, offset, line)
-        offset += length
+            yield number, line
 
 
 def get_cache_folder() -> Path:

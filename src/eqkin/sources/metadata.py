@@ -16,21 +16,11 @@ from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.files import write_atomically
 from eqkin.latex.titles import parse_arxiv_id
 from eqkin.limits import LIMITS
-from eqkin.sources.files import (
-    TextLine,
-    detect_kind,
-    display_path,
-    get_cache_folder,
-    iter_lines,
-    make_cache_folder,
-    open_regular,
-    read_head,
-)
+from eqkin.sources.files import display_path, get_cache_folder, iter_lines, make_cache_folder, open_regular
 from eqkin.sources.paper import Paper, clean_text, hash_parts
 
 # Version of the look-up table.
-_TABLE_FORMAT = 1
-_STORED_FIELDS = tuple("id title authors_parsed authors categories abstract versions update_date license".split())
+_TABLE_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -68,8 +58,7 @@ def apply_metadata(paper: Paper, meta: ArxivMetadata) -> Paper:
 class MetadataSnapshot:
     """Look-up by identifier in the public metadata snapshot: JSON lines, plain, gzipped or zstd-compressed.
 
-    The first use reads the file once and leaves a look-up table in the cache: offsets into a plain file, the packed
-    records of a compressed one. Memory use does not grow with the file.
+    The first use reads the file once and leaves a table of the records by identifier in the cache.
 
     Args:
         path: the snapshot.
@@ -94,30 +83,21 @@ class MetadataSnapshot:
         parsed = parse_arxiv_id(arxiv_id)
         if parsed is None:
             return None
-        place = self._table.as_uri()
         try:
-            with closing(sqlite3.connect(f"{place}?mode=ro", uri=True)) as table:
-                row = table.execute("SELECT place, record FROM papers WHERE id = ?", (parsed.base,)).fetchone()
-            if row is None:
-                return None
-            if row[1] is not None:
-                return parse_snapshot_record(orjson.loads(zlib.decompress(row[1])))
-            with open_regular(self._path) as file:
-                file.seek(row[0])
-                return parse_snapshot_record(orjson.loads(file.readline(LIMITS.line_bytes)))
+            with closing(sqlite3.connect(f"{self._table.as_uri()}?mode=ro", uri=True)) as table:
+                row = table.execute("SELECT record FROM papers WHERE id = ?", (parsed.base,)).fetchone()
+            return parse_snapshot_record(orjson.loads(zlib.decompress(row[0]))) if row else None
         except (sqlite3.Error, zlib.error, orjson.JSONDecodeError) as error:
             raise CorruptData(f"{self._table}: the look-up table is damaged ({error}); delete it") from error
 
     def _build_table(self) -> None:
-        is_compressed = detect_kind(read_head(self._path)) in ("gzip", "zstd")
-        rows = _iter_rows(iter_lines(self._path, LIMITS.line_bytes), is_compressed)
         with write_atomically(self._table) as target:
             try:
                 with closing(sqlite3.connect(target)) as table:
                     # An incomplete table never gets its name.
                     table.execute("PRAGMA journal_mode = OFF")
-                    table.execute("CREATE TABLE papers (id TEXT PRIMARY KEY, place INTEGER, record BLOB) WITHOUT ROWID")
-                    table.executemany("INSERT OR REPLACE INTO papers VALUES (?, ?, ?)", rows)
+                    table.execute("CREATE TABLE papers (id TEXT PRIMARY KEY, record BLOB) WITHOUT ROWID")
+                    table.executemany("INSERT OR REPLACE INTO papers VALUES (?, ?)", self._iter_rows())
                     table.commit()
                     count = table.execute("SELECT count(*) FROM papers").fetchone()[0]
             except sqlite3.Error as error:
@@ -125,19 +105,16 @@ class MetadataSnapshot:
             if not count:
                 raise BadInput(f"{display_path(self._path)}: holds no arXiv metadata (JSON lines with an id each)")
 
-
-def _iter_rows(lines: Iterator[TextLine], packed: bool) -> Iterator[tuple[str, int, bytes | None]]:
-    """Yield a row of the table for each line that is a record with an identifier."""
-    for line in lines:
-        try:
-            record = orjson.loads(line.raw or b"")
-        except orjson.JSONDecodeError:
-            continue
-        parsed = parse_arxiv_id(str(record.get("id", ""))) if isinstance(record, dict) else None
-        if parsed is not None:
-            # Offsets do not help in a compressed file: its records are stored themselves.
-            kept = {name: record[name] for name in _STORED_FIELDS if name in record}
-            yield parsed.base, line.offset, zlib.compress(orjson.dumps(kept), 1) if packed else None
+    def _iter_rows(self) -> Iterator[tuple[str, bytes]]:
+        """Yield the identifier and the packed line of each record that has one."""
+        for _, line in iter_lines(self._path, LIMITS.line_bytes):
+            try:
+                record = orjson.loads(line or b"")
+            except orjson.JSONDecodeError:
+                continue
+            parsed = parse_arxiv_id(str(record.get("id", ""))) if isinstance(record, dict) else None
+            if line and parsed:
+                yield parsed.base, zlib.compress(line, 1)
 
 
 def parse_snapshot_record(record: dict[str, Any]) -> ArxivMetadata:

@@ -24,20 +24,20 @@ def iter_record_items(path: Path) -> Iterator[SourceItem]:
 
     An unreadable line is an item that fails; a damaged file raises `BadInput` after the lines before the damage.
     """
-    for line in iter_lines(path, LIMITS.line_bytes):
-        origin = f"{display_path(path)}:{line.number}"
-        fallback = f"{make_file_key(path)}#line-{line.number}"
-        if line.raw is None:
+    for number, line in iter_lines(path, LIMITS.line_bytes):
+        origin = f"{display_path(path)}:{number}"
+        fallback = f"{make_file_key(path)}#line-{number}"
+        if line is None:
             error = LimitReached(f"{origin}: the line is longer than {LIMITS.line_bytes:,} bytes")
             yield make_failed_item(fallback, origin, error)
             continue
         try:
-            key = _make_record_key(_parse_record(line.raw, origin), path, fallback)
+            key = _make_record_key(_parse_record(line, origin), path, fallback)
         except BadInput as error:
             yield make_failed_item(fallback, origin, error)
             continue
-        load = partial(_load_record, line.raw, key, origin)
-        yield SourceItem(key, origin, load=load, digest=hash_parts(line.raw), size=len(line.raw))
+        load = partial(_load_record, line, key, origin)
+        yield SourceItem(key, origin, load=load, digest=hash_parts(line), size=len(line))
 
 
 def _parse_record(raw: bytes, origin: str) -> dict[str, Any]:
