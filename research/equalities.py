@@ -25,8 +25,15 @@ from eqkin.evaluation import EmbeddingSystem, System
 from eqkin.evaluation.measures import Score, bootstrap_mean
 from eqkin.evaluation.systems import Float32s, FormulaSet, NetworkSystem, normalize_rows
 from eqkin.learning.data import Corpus
-from eqkin.learning.equalities import DEPTHS, PAIR_SIGNS, PairSet, compute_partner_ranks
-from eqkin.learning.finetuning import FinetuningConfig, finetune_model
+from eqkin.learning.finetuning import (
+    DEPTHS,
+    PAIR_SIGNS,
+    FinetuningConfig,
+    PairSplit,
+    compute_partner_ranks,
+    finetune_model,
+    split_pairs,
+)
 from research.experiment import Experiment
 from research.published import EQUALITIES_ROWS
 from research.report import list_columns
@@ -42,11 +49,11 @@ def run_equalities(
     tables = []
     for name in PAIR_SIGNS:
         try:
-            pairs = PairSet.split(held_out, name, most=experiment.scale.pairs)
+            pairs = split_pairs(held_out, name, most=experiment.scale.pairs)
         except BadInput as error:
             experiment.log(str(error))
             continue
-        sides = FormulaSet(pairs.pairs.forest.select(pairs.get_sides(pairs.test).T.ravel()))
+        sides = FormulaSet(pairs.forest.select(pairs.test.T.ravel()))
         rows = []
         for system in systems:
             if isinstance(system, EmbeddingSystem):
@@ -72,12 +79,13 @@ def run_equalities(
     return ExperimentResult("equalities", "Equalities", tables, facts={"corpus": held_out.digest[:16]})
 
 
-def score_recalls(vectors: Float32s, pairs: PairSet, resamples: int) -> dict[str, Score | str]:
+def score_recalls(vectors: Float32s, pairs: PairSplit, resamples: int) -> dict[str, Score | str]:
     """Compute the recalls of the vectors of all test sides, left sides first, and what the authors' test would say."""
     ranks = compute_partner_ranks(vectors)
     hits = {depth: (ranks < depth).astype(np.float64) for depth in DEPTHS}
+    works = np.tile(pairs.test_works, 2)
     cells: dict[str, Score | str] = {
-        f"r{depth}": bootstrap_mean(found, pairs.clusters, resamples=resamples) for depth, found in hits.items()
+        f"r{depth}": bootstrap_mean(found, works, resamples=resamples) for depth, found in hits.items()
     }
     printed = print_as_authors({depth: float(found.mean()) for depth, found in hits.items()})
     return cells | {f"p{depth}": Score(value) for depth, value in printed.items()}

@@ -6,13 +6,7 @@ import pytest
 from eqkin.errors import BadInput
 from eqkin.formulas import Forest
 from eqkin.formulas.mathml import parse_mathml, to_forest, to_node
-from eqkin.learning.equalities import (
-    PAIR_SIGNS,
-    PairSet,
-    compute_mrr,
-    compute_partner_ranks,
-    find_pairs,
-)
+from eqkin.learning.finetuning import PAIR_SIGNS, compute_mrr, compute_partner_ranks, find_pairs, split_pairs
 from tests.learning.pairs import corpus_of_equalities
 
 
@@ -178,17 +172,20 @@ def test_partner_ranks_put_ties_in_front_of_the_partner():
 
 
 def test_pair_split_keeps_pairs_of_a_work_together():
-    pairs = PairSet.split(corpus_of_equalities(), "equalities")
-    works = [set(pairs.work[part].tolist()) for part in (pairs.train, pairs.validation, pairs.test)]
+    corpus = corpus_of_equalities()
+    pairs = split_pairs(corpus, "equalities")
+    found = find_pairs(corpus.forest, "=")
+    parts = [part[:, 0] for part in (pairs.train, pairs.validation, pairs.test)]
+    works = [set(corpus.paper[found.origin[part]].tolist()) for part in parts]
     assert works[0].isdisjoint(works[1] | works[2])
     assert works[1].isdisjoint(works[2])
-    assert sorted(np.concatenate([pairs.train, pairs.validation, pairs.test]).tolist()) == list(range(len(pairs.pairs)))
-    assert abs(len(pairs.test) - len(pairs.pairs) / 2) < 10
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(found)))
+    assert abs(len(pairs.test) - len(found) / 2) < 10
     assert 0 < len(pairs.validation) < len(pairs.train)
 
 
 def test_pair_split_rejects_too_few_works_and_unknown_sets():
     with pytest.raises(BadInput, match="too few"):
-        PairSet.split(corpus_of_equalities(works=2), "equalities")
+        split_pairs(corpus_of_equalities(works=2), "equalities")
     with pytest.raises(BadInput, match="unknown set of pairs 'sums'"):
-        PairSet.split(corpus_of_equalities(), "sums")
+        split_pairs(corpus_of_equalities(), "sums")

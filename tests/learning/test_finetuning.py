@@ -7,8 +7,7 @@ import torch
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Vocabulary
 from eqkin.errors import BadInput, TrainingFailed
-from eqkin.learning.equalities import compute_mrr
-from eqkin.learning.finetuning import FinetuningConfig, SideEncoder, finetune, finetune_model
+from eqkin.learning.finetuning import FinetuningConfig, SideEncoder, compute_mrr, finetune, finetune_model
 from tests.encoder.models import random_model
 from tests.formulas.strategies import build
 from tests.learning.corpora import some_trees

@@ -156,7 +156,7 @@ def export(
             records = ({"paper": paper, "cites": cited} for paper, cited in list_citations(opened))
         elif equalities:
             from eqkin.learning.data import Corpus
-            from eqkin.learning.equalities import export_pairs
+            from eqkin.learning.finetuning import export_pairs
 
             records = export_pairs(Corpus.from_library(opened))
         lines = (orjson.dumps(record) + b"\n" for record in records)

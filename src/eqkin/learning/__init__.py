@@ -13,6 +13,5 @@ kernels.py        the same on a GPU
 losses.py         objectives of the recipes, and their losses
 trainer.py        optimizer steps, schedule, log, checkpoints
 checkpoint.py     the folder of a run, and files of arrays
-finetuning.py     train a network on the sides of equalities
-equalities.py     find the sides of equalities
+finetuning.py     find the sides of equalities, and train a network on them
 """
