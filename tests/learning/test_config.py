@@ -18,7 +18,7 @@ def test_recipe_paper_has_the_papers_settings():
     recipe = get_recipe("paper")
     assert recipe == Recipe() == RECIPES["paper"]
     assert recipe.architecture == Architecture(width=512, layers=3, normalised=(0, 2), dimensions=64)
-    assert (recipe.loss, recipe.contexts) == ("histogram", ("section", "paper", "citation"))
+    assert recipe.loss == "histogram"
     assert (recipe.masking, recipe.transpositions, recipe.batch) == (0.15, 32.0, 128)
     assert (recipe.learning_rate, recipe.warm_up, recipe.triplets) == (1e-4, 1_000, 20_000_000)
 
@@ -40,7 +40,6 @@ def test_recipe_paper_has_the_papers_settings():
         structure_weight=st.floats(0, 1000),
         context_weight=st.floats(0, 1000),
         words_weight=st.floats(0, 1000),
-        contexts=st.sampled_from([("section",), ("paper", "citation")]),
         masking=st.floats(0, 0.99),
         transpositions=st.floats(0, 500),
         batch=st.integers(1, 10**6),
@@ -58,12 +57,12 @@ def test_recipe_survives_a_json_round_trip(recipe):
 def test_override_parses_settings_given_as_text():
     changed = Recipe().override(
         {
-            "batch": "1_024", "triplets": "1.5e6", "masking": "0", "loss": "triplet", "contexts": "paper, citation",
+            "batch": "1_024", "triplets": "1.5e6", "masking": "0", "loss": "triplet",
             "width": "64", "layers": "4", "normalised": "0,1,3", "seed": "-3", "learning_rate": "3e-4", "name": "mine",
         }
     )  # fmt: skip
     assert (changed.batch, changed.triplets, changed.masking, changed.loss) == (1024, 1_500_000, 0.0, "triplet")
-    assert (changed.contexts, changed.seed, changed.learning_rate) == (("paper", "citation"), -3, 3e-4)
+    assert (changed.seed, changed.learning_rate) == (-3, 3e-4)
     assert changed.architecture == Architecture(64, 4, (0, 1, 3), 64)
     assert changed.name == "mine"
     assert Recipe().override({"normalised": ""}).architecture.normalised == ()
@@ -79,9 +78,6 @@ def test_recipe_steps_cover_all_triplets(triplets, batch, steps):
     ("name", "text"),
     [
         ("loss", "hinge"),
-        ("contexts", ""),
-        ("contexts", "paper,author"),
-        ("contexts", "1"),
         ("masking", "1"),
         ("masking", "-0.1"),
         ("masking", "nan"),
@@ -141,8 +137,6 @@ def test_recipe_eqkin_needs_at_least_one_loss():
         {"architecture": None},
         {"architecture": {"width": 5}},
         {"architecture": Architecture().to_dict() | {"more": 1}},
-        {"contexts": None},
-        {"contexts": "paper"},
         {"batch": "8"},
         {"batch": 0},
         {"another": 1},

@@ -11,7 +11,7 @@ from eqkin.encoder.model import Vocabulary
 from eqkin.errors import BadInput
 from eqkin.learning import batches
 from eqkin.learning.batches import DeviceForest
-from eqkin.learning.config import CONTEXT_KINDS, Recipe
+from eqkin.learning.config import Recipe
 from eqkin.learning.run import HeldOutEvaluator
 from eqkin.learning.sampling import TripletSampler
 from eqkin.learning.torch_network import SumNetwork
@@ -40,9 +40,7 @@ def test_embed_agrees_with_the_encoder_for_any_batch_size(room, monkeypatch):
 
 def test_ranking_score_is_the_fraction_of_correct_triples():
     score = HeldOutEvaluator(CORPUS, VOCABULARY, RECIPE, CPU).score(network(), 500)
-    drawn = TripletSampler(CORPUS, kinds=CONTEXT_KINDS, seed=3, device=CPU).draw(
-        torch.zeros(1, 1, dtype=torch.int64), 500
-    )
+    drawn = TripletSampler(CORPUS, seed=3, device=CPU).draw(torch.zeros(1, 1, dtype=torch.int64), 500)
     vectors = Encoder(MODEL).embed(CORPUS.forest).astype(np.float64)
     anchor, partner, negative = (vectors[t[0].numpy()] for t in (drawn.anchor, drawn.partner, drawn.negative))
     assert score.score == pytest.approx(((anchor * partner).sum(1) > (anchor * negative).sum(1)).mean(), abs=0.005)

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin import Library
-from eqkin.learning.config import CONTEXT_KINDS, NAMES, NOTATIONS
+from eqkin.learning.config import NAMES, NOTATIONS
 from eqkin.learning.data import Corpus
 from eqkin.learning.related import build_names
 from eqkin.learning.sampling import TripletSampler, make_step_column
@@ -87,7 +87,7 @@ def get_texts(corpus: Corpus, tree: int) -> tuple[str, ...]:
 def test_each_kind_of_paper_has_its_share_of_the_triplets(corpus: Corpus) -> None:
     both = corpus.concatenate(build_names(corpus, seed=0))
     shares = {NOTATIONS: 0.3, NAMES: 0.2}  # there are no notations here
-    sampler = TripletSampler(both, kinds=CONTEXT_KINDS, seed=0, device=torch.device("cpu"), shares=shares)
+    sampler = TripletSampler(both, seed=0, device=torch.device("cpu"), shares=shares)
     anchor = sampler.draw(make_step_column(0, 1, torch.device("cpu")), 4_000).anchor.flatten().numpy()
     assert 0.16 < np.array([work == NAMES for work in both.works])[both.paper][anchor].mean() < 0.24
 

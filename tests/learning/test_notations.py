@@ -12,10 +12,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.model import Model
-from eqkin.learning.config import CONTEXT_KINDS, NOTATIONS, get_recipe
+from eqkin.learning.config import NOTATIONS, get_recipe
 from eqkin.learning.data import Corpus
 from eqkin.learning.related import add_related, build_notations
-from eqkin.learning.run import MODEL_FOLDER
+from eqkin.learning.run import MODEL_FOLDER, SPLIT_SEED
 from eqkin.learning.sampling import TripletSampler, make_step_column
 from tests.learning.test_run import TINY, run
 
@@ -54,7 +54,7 @@ def test_recipe_paper_learns_from_the_corpus_alone(atlas_corpus: Corpus, tmp_pat
 def test_share_of_the_triplets_comes_from_notations(atlas_corpus: Corpus, notations: Corpus) -> None:
     both = atlas_corpus.concatenate(notations)
     assert both.words is not None and len(both) == len(atlas_corpus) + len(notations)
-    sampler = TripletSampler(both, kinds=CONTEXT_KINDS, seed=0, device=torch.device("cpu"), shares={NOTATIONS: 0.3})
+    sampler = TripletSampler(both, seed=0, device=torch.device("cpu"), shares={NOTATIONS: 0.3})
     triplets = sampler.draw(make_step_column(0, 1, torch.device("cpu")), 4_000)
     anchor, partner = triplets.anchor.flatten().numpy(), triplets.partner.flatten().numpy()
     is_notation = np.array([work == NOTATIONS for work in both.works])[both.paper]
@@ -68,5 +68,5 @@ def test_run_learns_from_notations_and_keeps_them(atlas_corpus: Corpus, tmp_path
     written = kept.stat().st_mtime_ns
     assert run(atlas_corpus, tmp_path, RECIPE, resume=True).finished
     assert kept.stat().st_mtime_ns == written
-    learn, _ = atlas_corpus.split(RECIPE.held_out, RECIPE.split_seed)
+    learn, _ = atlas_corpus.split(RECIPE.held_out, SPLIT_SEED)
     assert Model.load(tmp_path / MODEL_FOLDER).training["learned_from"]["trees"] == len(learn) + len(Corpus.load(kept))

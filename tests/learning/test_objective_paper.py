@@ -21,7 +21,7 @@ from tests.learning.corpora import FORESTS, corpus_of, some_trees
 CPU = torch.device("cpu")
 RECIPE = Recipe(architecture=Architecture(width=12, layers=3, normalised=(0, 2), dimensions=5))
 FOREST = some_trees(20)
-SAMPLER = TripletSampler(corpus_of([[2]]), kinds=("paper",), seed=0, device=CPU)
+SAMPLER = TripletSampler(corpus_of([[2]]), seed=0, device=CPU)
 TREES = torch.tensor([3, 4, 9, 14, 5, 5, 19, 0, 7, 2, 2, 3])
 
 

@@ -188,7 +188,6 @@ def test_nan_weights_never_replace_a_checkpoint(corpus: Corpus, tmp_path: Path) 
         {"loss": "triplet"},
         {"masking": "0"},
         {"transpositions": "0"},
-        {"contexts": "section"},
         {"layers": "1", "normalised": "", "dimensions": "8"},
     ],
 )

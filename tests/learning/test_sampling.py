@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.errors import BadInput
-from eqkin.learning.config import CONTEXT_KINDS
 from eqkin.learning.data import Corpus
-from eqkin.learning.sampling import TripletSampler, make_step_column
+from eqkin.learning.sampling import CONTEXT_KINDS, TripletSampler, make_step_column
 from tests.learning.corpora import corpus_of, fits
 from tests.learning.test_data import corpora
 
@@ -30,8 +29,8 @@ CORPORA = {
 }
 
 
-def sampler(corpus: Corpus, kinds=CONTEXT_KINDS, seed=0) -> TripletSampler:
-    return TripletSampler(corpus, kinds=kinds, seed=seed, device=CPU)
+def sampler(corpus: Corpus, seed=0) -> TripletSampler:
+    return TripletSampler(corpus, seed=seed, device=CPU)
 
 
 def draw(corpus: Corpus, count: int, **arguments):
@@ -58,14 +57,14 @@ def partners(corpus: Corpus, anchor: int, kind: str) -> dict[int, float]:
     return {tree: 1 / len(others) for tree in others}
 
 
-def chances(corpus: Corpus, kinds=CONTEXT_KINDS) -> dict[tuple[int, int, int], float]:
+def chances(corpus: Corpus) -> dict[tuple[int, int, int], float]:
     """Return the probability of each anchor, kind and partner, given that an attempt succeeds."""
     attempt = {}
     for anchor in range(len(corpus)):
         own = 1 / len(corpus.papers) / int((corpus.paper == corpus.paper[anchor]).sum())
-        for kind in kinds:
+        for kind in CONTEXT_KINDS:
             for partner, chance in partners(corpus, anchor, kind).items():
-                attempt[anchor, CONTEXT_KINDS.index(kind), partner] = own / len(kinds) * chance
+                attempt[anchor, CONTEXT_KINDS.index(kind), partner] = own / len(CONTEXT_KINDS) * chance
     return {outcome: chance / sum(attempt.values()) for outcome, chance in attempt.items()}
 
 
@@ -94,15 +93,6 @@ def test_pairs_have_the_probabilities_of_rejection_sampling(name):
     assert fits([counts[outcome] for outcome in expected], list(expected.values()))
 
 
-@pytest.mark.parametrize("kinds", [("section",), ("paper", "citation"), ("citation",)])
-def test_only_the_requested_kinds_are_drawn(kinds):
-    expected = chances(CORPORA["ordinary"], kinds)
-    anchor, kind, partner, _ = draw(CORPORA["ordinary"], 20_000, kinds=kinds)
-    counts = Counter(zip(anchor, kind, partner, strict=True))
-    assert {CONTEXT_KINDS[k] for _, k, _ in counts} == set(kinds)
-    assert fits([counts[outcome] for outcome in expected], list(expected.values()))
-
-
 @pytest.mark.parametrize("name", CORPORA)
 def test_negatives_are_drawn_by_paper_then_equation(name):
     corpus = CORPORA[name]
@@ -118,7 +108,7 @@ def test_negatives_are_drawn_by_paper_then_equation(name):
 @pytest.mark.parametrize("balance", [0.0, 0.5, 1.0])
 def test_balance_weights_papers_by_the_size_of_their_work(balance):
     corpus = replace(corpus_of([[2], [4], [3], [2, 2], [2], [1]]), works=["b", "a", "b", "b", "c", "b"])
-    drawing = TripletSampler(corpus, kinds=("paper",), seed=0, device=CPU, balance=balance)
+    drawing = TripletSampler(corpus, seed=0, device=CPU, balance=balance)
     anchor = drawing.draw(make_step_column(0, 10, CPU), 5_000).anchor.flatten().numpy()
     weight = np.array([4.0**-balance, 1, 4.0**-balance, 4.0**-balance, 1, 0])  # the last has no pair
     assert fits(np.bincount(corpus.paper[anchor], minlength=6), weight / weight.sum())
@@ -143,16 +133,7 @@ def test_partners_share_the_drawn_context_and_differ_from_the_anchor(corpus, see
             assert frozenset((int(corpus.paper[anchor]), int(corpus.paper[partner]))) in cites
 
 
-@pytest.mark.parametrize(
-    ("corpus", "kinds", "message"),
-    [
-        (corpus_of([[1], [1]]), CONTEXT_KINDS, "section, paper, citation"),
-        (corpus_of([[1, 1], [1]]), ("section",), "by section"),
-        (corpus_of([[2], [2]]), ("citation",), "by citation"),
-        (corpus_of([[2]]), (), "any kind"),
-        (corpus_of([]), CONTEXT_KINDS, "two or more equations"),
-    ],
-)
-def test_sampler_rejects_a_corpus_without_pairs(corpus, kinds, message):
-    with pytest.raises(BadInput, match=message):
-        sampler(corpus, kinds=kinds)
+@pytest.mark.parametrize("corpus", [corpus_of([[1], [1]]), corpus_of([])])
+def test_sampler_rejects_a_corpus_without_pairs(corpus):
+    with pytest.raises(BadInput, match="add papers with several equations"):
+        sampler(corpus)

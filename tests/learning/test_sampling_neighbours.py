@@ -8,7 +8,6 @@ import pytest
 torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.learning import sampling
-from eqkin.learning.config import CONTEXT_KINDS
 from eqkin.learning.data import Corpus
 from eqkin.learning.sampling import TripletSampler, find_structural_neighbours, make_step_column
 from eqkin.learning.text import TermTables
@@ -66,8 +65,8 @@ def test_missing_neighbours_repeat_the_nearest_or_the_tree_itself(
 def test_neighbour_sampler_draws_a_neighbour_of_the_anchor() -> None:
     corpus = corpus_of([[2, 3], [4], [3]])
     table = (torch.arange(12)[:, None] * 100 + torch.arange(4)).int()
-    plain = TripletSampler(corpus, kinds=CONTEXT_KINDS, seed=5, device=CPU)
-    made = TripletSampler(corpus, kinds=CONTEXT_KINDS, seed=5, device=CPU, neighbours=table)
+    plain = TripletSampler(corpus, seed=5, device=CPU)
+    made = TripletSampler(corpus, seed=5, device=CPU, neighbours=table)
     drawn, before = (sampler.draw(make_step_column(0, 50, CPU), 100) for sampler in (made, plain))
     assert torch.equal(drawn.anchor, before.anchor) and torch.equal(drawn.partner, before.partner)
     assert torch.equal(drawn.negative // 100, drawn.anchor)

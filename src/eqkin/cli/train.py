@@ -76,10 +76,10 @@ def train(
     `eqkin.Encoder.load` and `eqkin index --model` take, `metrics.jsonl` shows the progress. Stop it at
     any time (Ctrl-C or SIGTERM): its state is saved, and `--resume` continues exactly where it stopped.
 
-    Settings of `--set`: loss (kin, histogram, triplet), contexts (section,paper,citation), masking, renamed,
+    Settings of `--set`: loss (kin, histogram, triplet), masking, renamed,
     transpositions, balance, learning_rate, warm_up, schedule (linear, cosine), weight_decay, averaged, temperature,
     structure_weight, context_weight, words_weight, notations, rewritten, notations_renamed, notations_paraphrased,
-    notations_share, names_share, held_out, split_seed, kind (mix, sum), width, layers, normalised, dimensions.
+    notations_share, names_share, held_out, kind (mix, sum), width, layers, normalised, dimensions.
 
     **Examples**
 

@@ -14,7 +14,6 @@ from torch import Tensor
 from eqkin.encoder.model import Architecture
 from eqkin.errors import BadInput
 
-CONTEXT_KINDS = ("section", "paper", "citation")
 # Works of the papers that `build_notations` and `build_names` make.
 NOTATIONS, NAMES = "notations", "names"
 LOSSES = ("histogram", "triplet", "kin")
@@ -70,7 +69,6 @@ class Recipe:
     name: str = "paper"
     architecture: Architecture = field(default_factory=Architecture)
     loss: str = "histogram"  # `histogram`, `triplet`, or `kin`: tf-idf teacher, contexts and words
-    contexts: tuple[str, ...] = CONTEXT_KINDS  # what makes two equations a pair: `section`, `paper`, `citation`
     masking: float = 0.15  # fraction of nodes to hide (the paper's recipe also predicts them)
     transpositions: float = 32.0  # mean number of random transpositions in the renaming of an equation's symbols
     batch: int = 128  # triplets per step
@@ -78,8 +76,7 @@ class Recipe:
     learning_rate: float = 1e-4  # peak learning rate
     warm_up: int = 1_000  # steps until the peak, at most a tenth of all
     held_out: float = 0.1  # fraction of works held out for evaluation
-    split_seed: int = 0  # determines which works these are
-    seed: int = 0  # determines everything else that is random
+    seed: int = 0  # determines everything that is random, except which works these are
     renamed: float = 1.0  # fraction of equations whose symbols are renamed
     balance: float = 0.0  # a paper is drawn with probability proportional to (papers of its work)^-balance
     weight_decay: float = 0.0  # of AdamW; 0: Adam
@@ -118,8 +115,7 @@ class Recipe:
         """Read what `to_dict` returned; raises `BadInput`."""
         try:
             architecture = Architecture.from_dict(values["architecture"])
-            contexts = tuple(values["contexts"])
-            return cls(**values | {"architecture": architecture, "contexts": contexts}).validate()
+            return cls(**values | {"architecture": architecture}).validate()
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(f"not a recipe: {error}") from error
 
@@ -140,13 +136,9 @@ class Recipe:
             value = getattr(self if hasattr(self, name) else self.architecture, name)
             if not low <= value <= high:
                 raise BadInput(f"recipe: {name} must be from {low:,} to {high:,}, not {value}")
-        for name, allowed in (("loss", LOSSES), ("schedule", SCHEDULES), ("contexts", CONTEXT_KINDS)):
-            value = getattr(self, name)
-            chosen = value if isinstance(value, tuple) else (value,)
-            if not chosen or not {*chosen} <= {*allowed}:
-                raise BadInput(
-                    f"recipe: {name} must be of {', '.join(allowed)}, not {', '.join(map(str, chosen)) or 'empty'}"
-                )
+        for name, allowed in (("loss", LOSSES), ("schedule", SCHEDULES)):
+            if getattr(self, name) not in allowed:
+                raise BadInput(f"recipe: {name} must be one of {', '.join(allowed)}, not {getattr(self, name)!r}")
         layers = self.architecture.layers
         if not all(layer in range(layers) for layer in self.architecture.normalised):
             raise BadInput(f"recipe: normalised must be some of the layers 0 to {layers - 1}")
@@ -157,7 +149,6 @@ class Recipe:
         return self
 
 
-_SEEDS = (-(2**63), 2**63 - 1)
 _RANGES: dict[str, tuple[float, float]] = {
     "masking": (0, 0.99),
     "transpositions": (0, 500),
@@ -166,8 +157,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "learning_rate": (1e-12, 100),
     "warm_up": (0, 10**15),
     "held_out": (1e-6, 0.9),
-    "split_seed": _SEEDS,
-    "seed": _SEEDS,
+    "seed": (-(2**63), 2**63 - 1),
     "renamed": (0, 1),
     "balance": (0, 1),
     "weight_decay": (0, 0.99),
@@ -241,7 +231,7 @@ def _parse_setting(name: str, text: str, current: Any) -> Any:
     try:
         if isinstance(current, tuple):
             parts = [part.strip() for part in text.split(",") if part.strip()]
-            return tuple(int(part) if part.isdecimal() else part for part in parts)
+            return tuple(map(int, parts))
         if isinstance(current, int) and "e" in text.lower():
             number = float(text)
             if not number.is_integer():

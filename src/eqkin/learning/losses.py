@@ -58,7 +58,6 @@ def build_training_data(corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, 
         neighbours = find_structural_neighbours(terms, paper)
     sampler = TripletSampler(
         corpus,
-        kinds=recipe.contexts,
         seed=recipe.seed,
         device=device,
         balance=recipe.balance,

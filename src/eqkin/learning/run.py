@@ -33,6 +33,8 @@ from eqkin.learning.torch_network import TreeNetwork
 from eqkin.learning.trainer import RecipeTrainer, RunSettings, TrainingProgress
 
 MODEL_FOLDER = "model"
+# Every run on a corpus holds out the same works.
+SPLIT_SEED = 0
 Integers: TypeAlias = npt.NDArray[np.integer[Any]]
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 # An interval holds the true score with probability 1 - delta.
@@ -85,7 +87,7 @@ def train(
     """
     chosen_device, logging = choose_device(device), logging or LoggingConfig()
     # Works are split, not papers: papers of one work share authors and notation.
-    learned, held_out = corpus.split(recipe.held_out, recipe.split_seed)
+    learned, held_out = corpus.split(recipe.held_out, SPLIT_SEED)
     with WriterLock(make_folder(folder)):
         saved = load_checkpoint(folder)
         if saved and not resume:
@@ -142,11 +144,11 @@ class HeldOutEvaluator:
         self._paper = corpus.paper
         self._forest = DeviceForest(corpus.forest, vocabulary, device)
         try:
-            self._sampler = TripletSampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device)
+            self._sampler = TripletSampler(corpus, seed=recipe.seed, device=device)
         except BadInput as error:
             raise BadInput(
                 f"the {len(corpus.papers):,} held-out papers are too few for an evaluation ({error}): "
-                "hold out more, or choose others with another split_seed"
+                "hold out more, or add papers"
             ) from error
 
     def score(self, network: TreeNetwork, triples: int) -> RankingScore:

@@ -35,10 +35,10 @@ from torch import Tensor
 
 from eqkin.errors import BadInput
 from eqkin.formulas.hashing import GOLDEN, MULTIPLIERS, mix_bits
-from eqkin.learning.config import CONTEXT_KINDS
 from eqkin.learning.data import Corpus
 from eqkin.learning.text import COLUMNS, TermTables
 
+CONTEXT_KINDS = ("section", "paper", "citation")
 STRUCTURAL_NEIGHBOURS = 16
 # A random projection to so many dimensions nearly preserves cosines.
 PROJECTION_DIMENSIONS = 512
@@ -72,7 +72,6 @@ class TripletSampler:
 
     Args:
         corpus: What to draw from.
-        kinds: The kinds of context to use.
         seed: Determines the triplets of every step.
         device: Where to draw.
         balance: 0: papers are equally likely; 1: works are equally likely.
@@ -80,14 +79,13 @@ class TripletSampler:
         neighbours: (trees, any number) structural neighbours of each tree, which replace random negatives; or None.
 
     Raises:
-        BadInput: No equation has a partner of any of these kinds.
+        BadInput: No equation has a partner of any kind.
     """
 
     def __init__(
         self,
         corpus: Corpus,
         *,
-        kinds: tuple[str, ...],
         seed: int,
         device: torch.device,
         balance: float = 0.0,
@@ -107,12 +105,8 @@ class TripletSampler:
         in_paper = np.diff(paper_start)[corpus.paper]
         in_cited = np.diff(cited_start)[corpus.paper]
         possible = np.stack([in_section > 1, in_paper > 1, in_cited > 0])
-        possible &= np.isin(CONTEXT_KINDS, kinds)[:, None]
         if not possible.any():
-            raise BadInput(
-                f"no equation has a partner by {', '.join(kinds) or 'any kind of context'}: "
-                "training needs papers with two or more equations"
-            )
+            raise BadInput("no two equations share a section, a paper or a citation: add papers with several equations")
         weight = possible / in_paper * _weigh_works(corpus, balance)
         weight = _give_shares(corpus, weight, shares)
         self.shares = dict(zip(CONTEXT_KINDS, (weight.sum(1) / weight.sum()).tolist(), strict=True))
