@@ -8,7 +8,7 @@ from eqkin.encoder.model import count_symbols
 from eqkin.evaluation.measures import Score
 from eqkin.learning.data import Corpus
 from eqkin.library.files import LibraryFiles
-from eqkin.library.statistics import compute_statistics
+from eqkin.library.queries import compute_statistics
 from research.published import CHARACTERS, DATA_COUNTS, SUBJECT_AREAS
 from research.tables import PAPER, ExperimentResult, Table, TableColumn, TableRow
 

@@ -115,7 +115,7 @@ class Library(LibraryFiles):
         Returns:
             How many papers were converted again.
         """
-        from eqkin.library.reconvert import reconvert_papers
+        from eqkin.library.verify import reconvert_papers
 
         with self.open_writer() as writer:
             return reconvert_papers(self, writer, executor or LocalExecutor(), progress, check_trees=check_trees)
@@ -233,7 +233,7 @@ def verify(folder: Path, progress: Callable[[int], None] | None = None) -> Verif
         BadInput: there is no library.
         LibraryBusy: another process is writing to it.
     """
-    from eqkin.index.verify import verify_index
+    from eqkin.index.update import verify_index
     from eqkin.library.verify import verify_library
 
     with hold_locks(folder):

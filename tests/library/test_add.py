@@ -14,9 +14,8 @@ from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import to_mathml, to_node
 from eqkin.formulas.scripts import ConverterIdentity
 from eqkin.latex.prose import extract_context, to_plain_text
-from eqkin.library.queries import list_citations
+from eqkin.library.queries import compute_statistics, list_citations
 from eqkin.library.records import export_equations
-from eqkin.library.statistics import compute_statistics
 from eqkin.sources.paper import Paper, SourceItem
 from tests.library.conftest import write_article
 

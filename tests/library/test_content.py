@@ -8,8 +8,8 @@ import pytest
 from eqkin.api import Library
 from eqkin.errors import BadInput
 from eqkin.formulas.mathml import parse_mathml, to_mathml, to_node
+from eqkin.library.queries import compute_statistics
 from eqkin.library.records import export_equations
-from eqkin.library.statistics import compute_statistics
 from tests.library.conftest import write_article
 
 

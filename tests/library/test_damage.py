@@ -13,11 +13,9 @@ import zstandard
 from eqkin.api import Library, pack, unpack, verify
 from eqkin.errors import BadInput, CorruptData, EqkinError, StorageFailed
 from eqkin.library.database import SET_STATE, add_functions
-from eqkin.library.filters import Filters, select_trees
 from eqkin.library.judgements import Judgement, LocalJudgements
-from eqkin.library.queries import count_equations, list_citations
+from eqkin.library.queries import Filters, compute_statistics, count_equations, list_citations, select_trees
 from eqkin.library.records import count_facets, export_equations, get_paper_page, get_refs
-from eqkin.library.statistics import compute_statistics
 from tests.library.conftest import write_article
 
 QUERY = r"E = \frac12 m v^2 + V(x_1)"

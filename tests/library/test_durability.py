@@ -13,8 +13,8 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.errors import LibraryBusy, StorageFailed
 from eqkin.files import WriterLock
+from eqkin.library.queries import compute_statistics
 from eqkin.library.records import export_equations
-from eqkin.library.statistics import compute_statistics
 from tests.library.conftest import write_article
 
 # Children add papers, one a batch; each kills itself at another moment at which something reaches the disk. The parent

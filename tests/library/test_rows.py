@@ -7,8 +7,8 @@ import pytest
 
 from eqkin.api import Library, verify
 from eqkin.errors import BadInput
+from eqkin.library.queries import compute_statistics
 from eqkin.library.records import get_equation, get_paper_page, get_refs
-from eqkin.library.statistics import compute_statistics
 
 ARTICLE = r"""\documentclass{article}
 \newcommand{\R}{\mathbb{R}}

@@ -32,7 +32,7 @@ def stats(
 
         eqkin stats --library my-papers --json
     """
-    from eqkin.library.statistics import compute_statistics
+    from eqkin.library.queries import compute_statistics
 
     with eqkin.Library.open(library) as opened:
         sizes, unparsed = measure_index(library)

@@ -242,8 +242,8 @@ def demo(
         eqkin demo --open
     """
     from eqkin.cli.output import print_results
+    from eqkin.library.queries import compute_statistics
     from eqkin.library.records import get_equation
-    from eqkin.library.statistics import compute_statistics
 
     folder = library or str(get_data_folder() / "atlas")
     with eqkin.Library.open(folder, create=True) as opened:

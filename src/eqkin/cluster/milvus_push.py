@@ -34,8 +34,7 @@ from eqkin.formulas.terms import extract_terms
 from eqkin.index.features import normalise_length
 from eqkin.latex.prose import to_plain_text
 from eqkin.library.files import LibraryFiles
-from eqkin.library.filters import simplify_name
-from eqkin.library.queries import list_contents
+from eqkin.library.queries import list_contents, simplify_name
 from eqkin.search.backend import Snapshot
 from eqkin.search.local import LocalBackend
 from eqkin.search.results import EquationRecord, PaperPage

@@ -28,8 +28,7 @@ from eqkin.library.database import (
     TREES_OF_PAPER,
 )
 from eqkin.library.files import LibraryFiles, to_json
-from eqkin.library.filters import Filters, build_conditions
-from eqkin.library.queries import read_paper_rows
+from eqkin.library.queries import Filters, build_conditions, read_paper_rows
 
 # Characters of LaTeX around an equation that are read as prose.
 _CONTEXT_CHARS = 3_000

@@ -19,7 +19,7 @@ from eqkin.formulas.hashing import hash_strings
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.formulas.operators import OperatorForest
 from eqkin.index.index import EquationFeatures
-from eqkin.library.filters import Filters
+from eqkin.library.queries import Filters
 from eqkin.library.records import EquationRecord, PaperPage, PaperRecord
 from eqkin.library.records import EquationRef as EquationRef
 from eqkin.library.records import Facets as Facets

@@ -13,7 +13,7 @@ import orjson
 
 from eqkin.formulas.prose import to_unicode
 from eqkin.latex.titles import ArxivId, parse_arxiv_id
-from eqkin.library.filters import simplify_name
+from eqkin.library.queries import simplify_name
 from eqkin.search.reader import ReadQuery
 from eqkin.search.results import HIT_RELATIONS, FacetCount, Hit, PaperRecord, Results, escape_csv_cell
 

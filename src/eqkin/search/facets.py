@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from eqkin.library.filters import Filters
+from eqkin.library.queries import Filters
 from eqkin.library.records import PaperCount
 from eqkin.search.backend import Snapshot
 from eqkin.search.candidates import QueryFeatures, RankedCandidates, RetrievalSettings, rank, retrieve

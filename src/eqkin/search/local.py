@@ -26,8 +26,7 @@ from eqkin.index.manifest import INDEX_FOLDER, INDEX_MANIFEST_NAME
 from eqkin.index.text import TextIndex
 from eqkin.library import records
 from eqkin.library.files import LibraryFiles, TreeNotFound
-from eqkin.library.filters import select_papers, select_trees
-from eqkin.library.queries import has_equations
+from eqkin.library.queries import has_equations, select_papers, select_trees
 from eqkin.library.references import EquationColumns, read_columns
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, PaperCount
 from eqkin.search.cache import VersionedCache

@@ -12,8 +12,8 @@ import numpy as np
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.formulas.mathml import parse_mathml
-from eqkin.library.filters import Filters as Filters
-from eqkin.library.filters import check_filters
+from eqkin.library.queries import Filters as Filters
+from eqkin.library.queries import check_filters
 from eqkin.library.records import EquationRecord as EquationRecord
 from eqkin.library.records import PaperPage as PaperPage
 from eqkin.library.records import PaperRecord as PaperRecord

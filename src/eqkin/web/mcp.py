@@ -10,7 +10,7 @@ from pydantic import Field
 
 from eqkin.api import Library
 from eqkin.errors import BadInput
-from eqkin.library.statistics import compute_statistics
+from eqkin.library.queries import compute_statistics
 from eqkin.search.results import EquationRecord, Filters, SearchOptions
 from eqkin.version import __version__
 from eqkin.web.keys import PublicEngine
