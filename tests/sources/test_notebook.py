@@ -41,12 +41,12 @@ def test_markdown_is_kept_code_dropped_and_latex_outputs_become_equations():
 
 def test_notebook_of_format_3_is_read():
     cells = [
-        {"cell_type": "heading", "level": 2, "source": "Head"},
+        {"cell_type": "heading", "level": 2, "source": "50% rule"},
         {"cell_type": "markdown", "source": "$a$"},
         {"cell_type": "code", "input": "no", "outputs": [{"output_type": "pyout", "latex": ["$$c=d$$"]}]},
     ]
     paper = read({"nbformat": 3, "worksheets": [{"cells": cells}]})
-    assert squeezed(paper.text) == r"\subsection{Head}$a$\[c=d\]"
+    assert squeezed(paper.text) == r"\subsection{50\%rule}$a$\[c=d\]"
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b"{", b'{"cells": 3}', b"[" * 100_000, b"\xff\xfe\x00"])

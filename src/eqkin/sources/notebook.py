@@ -8,7 +8,7 @@ from typing import Any
 
 from eqkin.errors import BadInput
 from eqkin.sources.markdown import MarkdownConverter, read_front_matter
-from eqkin.sources.paper import Paper, clean_text, decode_text, format_display_math, format_heading
+from eqkin.sources.paper import Paper, clean_text, decode_text, escape_percent, format_display_math, format_heading
 
 _DELIMITERS = re.compile(r"\A\s*(?:\$\$(.*)\$\$|\$(.*)\$|\\\[(.*)\\\]|\\\((.*)\\\))\s*\Z", re.DOTALL)
 
@@ -69,7 +69,8 @@ def _convert_cell(cell: dict[str, Any], source: str) -> tuple[str, str]:
         return converter.convert(), converter.first_heading
     if kind == "heading":
         level = cell.get("level")
-        return format_heading(level if isinstance(level, int) else 1, source), source.strip()
+        heading = escape_percent(source)
+        return format_heading(level if isinstance(level, int) else 1, heading), source.strip()
     if kind == "raw":
         metadata = cell.get("metadata")
         mime = _get(metadata, "raw_mimetype") or _get(metadata, "format")
