@@ -102,7 +102,7 @@ def serve(
         ),
     ] = [],  # noqa: B006
 ) -> None:
-    """Serve a library: a web page to search it, a map of its equations, and an HTTP interface for programs.
+    """Serve a library: a web page to search it, and an HTTP interface for programs.
 
     **Examples**
 

@@ -119,7 +119,7 @@ class ServerState:
     judgements: LocalJudgements | None
     # Runs searches.
     queue: WorkQueue
-    # Runs what takes long: drafts, whole papers, maps, exports. Searches do not wait for it.
+    # Runs what takes long: drafts, whole papers, exports. Searches do not wait for it.
     slow_queue: WorkQueue
     templates: jinja2.Environment
     settings: ServerSettings
