@@ -44,7 +44,6 @@ def stats(
 def print_statistics(numbers: dict[str, Any]) -> None:
     """Print the statistics of a library."""
     equations = numbers["equations"]
-    trees = numbers["trees"]
     found = max(equations["found"], 1)
     converted = max(equations["converted"], 1)
     rows = [
@@ -56,7 +55,6 @@ def print_statistics(numbers: dict[str, Any]) -> None:
         ("diagrams, not counted", f"{equations['diagrams']:,}"),
         ("rows, inline formulas", f"{equations['rows']:,}, {equations['inline']:,}"),
         ("sections, citations", f"{numbers['sections']:,}, {numbers['citations']:,}"),
-        ("nodes per tree", f"{trees['mean_nodes']:.1f} on average, {trees['median_nodes']:.0f} median"),
         ("on disk", f"{numbers['bytes'] / 1e6:,.1f} MB"),
         ("converter", f"{numbers['converter']['name']} {numbers['converter']['version']}"),
     ]

@@ -312,7 +312,7 @@ def read_corpus(library: LibraryFiles) -> Iterator[CorpusTables]:
 
 
 def compute_statistics(library: LibraryFiles) -> dict[str, Any]:
-    """Count papers, displays by outcome, rows, inline formulas, failures, fields, kinds, languages, nodes and bytes."""
+    """Count papers, displays by outcome, rows, inline formulas, failures, fields, kinds, languages and bytes."""
     execute = library.connection.execute
 
     def count(query: str) -> int:
@@ -333,8 +333,6 @@ def compute_statistics(library: LibraryFiles) -> dict[str, Any]:
         commands: Counter[str] = Counter()
         for (names,) in execute("SELECT unknown FROM equations WHERE unknown != ''"):
             commands.update(names.split(" "))
-        sizes = [forest.sizes for _, forest, _ in library.iter_trees(library.list_tree_keys())]
-        nodes = np.concatenate(sizes) if sizes else np.zeros(0)
         return {
             "library": str(library.folder),
             "papers": count("SELECT count(*) FROM papers WHERE failure = ''"),
@@ -358,10 +356,6 @@ def compute_statistics(library: LibraryFiles) -> dict[str, Any]:
             "fields": dict(fields.most_common()),
             "kinds": count_groups("SELECT kind, count(*) FROM papers WHERE failure = '' GROUP BY 1"),
             "languages": count_groups("SELECT lang, count(*) FROM papers WHERE failure = '' AND lang != '' GROUP BY 1"),
-            "trees": {
-                "mean_nodes": float(nodes.mean()) if len(nodes) else 0.0,
-                "median_nodes": float(np.median(nodes)) if len(nodes) else 0.0,
-            },
             "bytes": sum(path.stat().st_size for path in library.folder.rglob("*") if path.is_file()),
             "converter": asdict(library.converter),
         }
