@@ -238,8 +238,15 @@ class MilvusCollection:
         wanted = list(keys)
         found: dict[int, Row] = {}
         for start in range(0, len(wanted), _KEYS_PER_CALL):
-            condition = f"key in {format_list(wanted[start : start + _KEYS_PER_CALL])}"
-            found |= {row["key"]: row for row in self.query(where, condition, fields, _KEYS_PER_CALL, strong=strong)}
+            rows = self.call(
+                "query",
+                where,
+                filter=f"key in {format_list(wanted[start : start + _KEYS_PER_CALL])}",
+                output_fields=["key", *fields],
+                limit=_KEYS_PER_CALL,
+                consistency_level="Strong" if strong else "Bounded",
+            )
+            found |= {row["key"]: row for row in rows}
         return found
 
     def scan(self, where: str, condition: str, fields: Iterable[str] = ()) -> Iterator[Row]:
@@ -255,21 +262,6 @@ class MilvusCollection:
         with self._translating_errors():
             while rows := found.next():
                 yield from rows
-
-    def query(
-        self, where: str, condition: str, fields: Iterable[str], limit: int, *, strong: bool = False
-    ) -> list[Row]:
-        """Read at most `limit` rows that meet a condition."""
-        level = "Strong" if strong else "Bounded"
-        rows: list[Row] = self.call(
-            "query",
-            where,
-            filter=condition,
-            output_fields=["key", *fields],
-            limit=limit,
-            consistency_level=level,
-        )
-        return rows
 
     def upsert(self, where: str, rows: list[Row]) -> None:
         """Write rows."""

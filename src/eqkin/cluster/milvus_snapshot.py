@@ -45,22 +45,19 @@ _STATE_SECONDS = 5.0
 class MilvusSnapshot(Snapshot):
     """A `Snapshot` of a collection, without names. A row is read once, with all that a search needs of it."""
 
+    # Equations are searchable as soon as they are pushed.
+    missing = 0
+
     def __init__(self, collection: MilvusCollection, state: Row) -> None:
         self._collection = collection
         self._state = state
         # rows by key, their records unpacked
         self._rows: dict[int, Row] = {}
-        self._papers: dict[str, Row] = {}
 
     @property
     def version(self) -> Hashable:
         """Identifies the content: another value whenever a push has ended."""
         return str(self._state["time"])
-
-    @property
-    def missing(self) -> int:
-        """Equations that cannot be found yet: none."""
-        return 0
 
     def __len__(self) -> int:
         return int(self._state.get("equations", 0))
@@ -177,16 +174,11 @@ class MilvusSnapshot(Snapshot):
             if equation.whole is None and not equation.inline:
                 sections.setdefault(equation.section, []).append(equation)
         listed = tuple((heading, tuple(members)) for heading, members in sections.items())
-        return PaperPage(self.get_papers([key])[key], about["abstract"], listed)
+        return PaperPage(_read_paper(about), about["abstract"], listed)
 
     def get_papers(self, keys: Iterable[str]) -> dict[str, PaperRecord]:
         """Return papers by their keys."""
-        papers = {}
-        for key, about in self._fetch_papers(keys).items():
-            values = {name: about[name] for name in PaperRecord.__dataclass_fields__}
-            lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-            papers[key] = PaperRecord(**values | lists)
-        return papers
+        return {key: _read_paper(about) for key, about in self._fetch_papers(keys).items()}
 
     def list_keys(self, keys: Iterable[str]) -> Keys:
         """List the equations of papers that can be found, in order."""
@@ -245,11 +237,15 @@ class MilvusSnapshot(Snapshot):
 
     def _fetch_papers(self, keys: Iterable[str]) -> dict[str, Row]:
         """Return records of papers; those that do not exist are left out."""
-        wanted = list(dict.fromkeys(keys))
-        unread = {hash_name(key): key for key in wanted if key not in self._papers}
-        rows = self._collection.fetch(self._collection.papers, unread, ("record",))
-        self._papers |= {unread[number]: unpack_record(row["record"]) for number, row in rows.items()}
-        return {key: self._papers[key] for key in wanted if key in self._papers}
+        wanted = {hash_name(key): key for key in keys}
+        rows = self._collection.fetch(self._collection.papers, wanted, ("record",))
+        return {wanted[number]: unpack_record(row["record"]) for number, row in rows.items()}
+
+
+def _read_paper(about: Row) -> PaperRecord:
+    values = {name: about[name] for name in PaperRecord.__dataclass_fields__}
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return PaperRecord(**values | lists)
 
 
 def build_expression(filters: Filters) -> str:
