@@ -113,11 +113,11 @@ class Corpus:
         cited = citations[np.isin(citations, ids).all(axis=1)]
         return cls(
             forest=forest,
-            section=_number_groups(np.flatnonzero(section[1:] != section[:-1]) + 1, len(tree)),
+            section=_number_runs(section),
             paper=_find_positions(ids, owner).astype(np.int32),
             papers=[key for _, key, _ in papers],
             works=[work for _, _, work in papers],
-            citations=_sort_edges(_find_positions(ids, cited), len(ids)),
+            citations=_sort_edges(_find_positions(ids, cited)),
             numbers=number.astype(np.int32),
             words=words,
             names=names,
@@ -176,12 +176,7 @@ class Corpus:
         fields: dict[str, Any] = {name: arrays[name] for name in _NUMBER_ARRAYS}
         for name in {"words", "names"} & facts.keys():
             fields[name] = ContextWords(facts[name], accumulate(arrays[f"{name}_counts"]), arrays[name])
-        return cls(
-            forest=forest,
-            papers=facts["papers"],
-            works=facts["works"],
-            **fields,
-        )
+        return cls(forest=forest, papers=facts["papers"], works=facts["works"], **fields)
 
     def select(self, papers: Sequence[int] | Array) -> Corpus:
         """Return a corpus of some papers, in their order here, with the citations between them."""
@@ -192,7 +187,7 @@ class Corpus:
         section = self.section[trees]
         return Corpus(
             forest=self.forest.select(np.flatnonzero(trees)).canonicalise(),
-            section=_number_groups(np.flatnonzero(np.diff(section)) + 1, len(section)),
+            section=_number_runs(section),
             paper=position[self.paper[trees]].astype(np.int32),
             papers=[self.papers[i] for i in np.flatnonzero(kept)],
             works=[self.works[i] for i in np.flatnonzero(kept)],
@@ -261,15 +256,11 @@ def _find_positions(ids: Integers, wanted: Integers) -> Integers:
     return order[np.searchsorted(ids[order], wanted)]
 
 
-def _number_groups(changes: Array, length: int) -> Numbers:
-    """Return numbers from 0 that increase by one at `changes`."""
-    steps = np.zeros(length, np.int32)
-    steps[changes] = 1
-    return np.cumsum(steps, dtype=np.int32)
+def _number_runs(values: Array) -> Numbers:
+    """Return numbers from 0 that increase by one wherever the value changes."""
+    return np.cumsum(np.diff(values, prepend=values[:1]) != 0, dtype=np.int32)
 
 
-def _sort_edges(pairs: Integers, papers: int) -> Numbers:
+def _sort_edges(pairs: Integers) -> Numbers:
     """Return the pairs sorted and without repeats and self-citations."""
-    pairs = pairs[pairs[:, 0] != pairs[:, 1]]
-    codes = np.unique(pairs[:, 0] * papers + pairs[:, 1])
-    return np.stack((codes // max(papers, 1), codes % max(papers, 1)), axis=1).astype(np.int32)
+    return np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0).astype(np.int32)
