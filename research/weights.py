@@ -26,9 +26,9 @@ from eqkin.evaluation.measures import MIN_RELEVANT_GRADE, Score
 from eqkin.evaluation.systems import Float32s, FormulaSet, normalize_rows
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.operators import OperatorForest
-from eqkin.formulas.terms import DocumentFrequencies
+from eqkin.formulas.terms import DocumentFrequencies, extract_norms
 from eqkin.library.files import LibraryFiles
-from eqkin.search.features import WEIGHTS, QueryTerms, compute_similarities, extract_norms, weigh_similarities
+from eqkin.search.candidates import WEIGHTS, QueryTerms, compute_similarities, weigh_similarities
 from research.sets import get_keys, make_search_task
 from research.tables import Table, TableColumn, TableRow
 

@@ -5,7 +5,7 @@ import pytest
 from eqkin.cli.output import print_results
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import to_mathml
-from eqkin.search.explain import explain_hits
+from eqkin.search.pipeline import explain_hits
 from eqkin.search.query import FormulaReader
 from eqkin.search.results import EquationRecord, Hit, PaperRecord, Results
 from eqkin.web.models import PageSearch

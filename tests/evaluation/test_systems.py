@@ -7,8 +7,9 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems import EngineSystem, FormulaSet, TfIdfLatex, make_systems, normalize_rows
 from eqkin.formulas.engine import parse_operators
+from eqkin.formulas.terms import extract_norms
 from eqkin.search import candidates
-from eqkin.search.features import QueryTerms, compute_relevance, extract_norms
+from eqkin.search.candidates import QueryTerms, compute_relevance
 from tests.evaluation.formulas import formulas
 
 KIN = (r"a^2 + b^2 = c^2", r"x^2 + y^2 = z^2", r"\sum_{k=1}^n k^2 = s", r"e^{i\pi} + 1 = 0", r"\int_0^1 f(x) \, dx")

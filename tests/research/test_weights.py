@@ -9,7 +9,7 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.evaluation.judged import JudgedSet
 from eqkin.evaluation.labelled import LabelledSet
 from eqkin.evaluation.systems import EngineSystem, NamedFormulas
-from eqkin.search.features import WEIGHTS
+from eqkin.search.candidates import WEIGHTS
 from research.experiment import SMALL_SCALE, Experiment
 from research.sets import run_sets
 from research.weights import ComparedSet, choose_weights, compare_set, make_weights_table, measure_topic

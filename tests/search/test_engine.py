@@ -363,4 +363,4 @@ def test_search_stops_when_it_is_cancelled(engine, query):
 
 def test_an_unknown_option_of_a_search_is_a_type_error(atlas_library):
     with SearchEngine(atlas_library) as engine, pytest.raises(TypeError, match="kk"):
-        engine.search("x", kk=3)  # type: ignore[call-arg]
+        engine.search("x", kk=3)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import MATHML_ATTRIBUTES, MATHML_TAGS, Node, NodeColumns, parse_mathml, to_forest, to_node
 from eqkin.formulas.operators import OperatorForest
-from eqkin.search.explain import explain_hits
+from eqkin.search.pipeline import explain_hits
 from eqkin.search.query import FormulaReader
 
 

@@ -7,13 +7,12 @@ import pytest
 
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.operators import FORM_KINDS, share_form
-from eqkin.formulas.terms import decode_norms, encode_norms, extract_terms
-from eqkin.search.features import (
+from eqkin.formulas.terms import decode_norms, encode_norms, extract_norms, extract_terms
+from eqkin.search.candidates import (
     WEIGHTS,
     QueryTerms,
     compute_relevance,
     compute_similarities,
-    extract_norms,
     weigh_similarities,
 )
 

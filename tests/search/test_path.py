@@ -8,8 +8,8 @@ from eqkin import Library
 
 BAYES = r"P(A|B)=\frac{P(B|A)P(A)}{P(B)}"
 PACKAGE = Path(eqkin.__file__).parent
-MAX_FUNCTIONS = 188
-MAX_FILES = 36
+MAX_FUNCTIONS = 183
+MAX_FILES = 33
 
 
 def test_one_search_runs_few_functions_in_few_files(atlas_library):

@@ -10,8 +10,15 @@ from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.index.update import update_index
 from eqkin.search import Filters, SearchEngine
-from eqkin.search.candidates import SETTINGS, QueryFeatures, RetrievalSettings, compare_collections, rank, retrieve
-from eqkin.search.features import QueryTerms
+from eqkin.search.candidates import (
+    SETTINGS,
+    QueryFeatures,
+    QueryTerms,
+    RetrievalSettings,
+    compare_collections,
+    rank,
+    retrieve,
+)
 from eqkin.search.local import LocalSnapshot
 from eqkin.search.results import SearchOptions
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.mathml import list_nodes, to_forest, to_mathml, to_node
 from eqkin.formulas.operators import OperatorForest
-from eqkin.search.explain import explain_hits
-from eqkin.search.features import QueryTerms
+from eqkin.search.candidates import QueryTerms
+from eqkin.search.pipeline import explain_hits
 from eqkin.search.query import FormulaReader
 from eqkin.search.wildcards import Pattern, replace_wildcards
 

@@ -17,8 +17,6 @@ Codes = npt.NDArray[np.uint64]
 # 2^64 divided by the golden ratio.
 GOLDEN = 0x9E3779B97F4A7C15
 MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-# Odd, so that its powers have inverses.
-_BASE = 0xD1342543DE82EF95
 
 
 class LabelKinds:
@@ -61,20 +59,3 @@ def mix_bits(
     x *= multipliers[1]
     x ^= shift_right(x, 31)
     return x
-
-
-def compute_powers(count: int) -> tuple[Codes, Codes]:
-    """Return the powers 0, 1, ... of a fixed odd number modulo 2^64, and their inverses."""
-    powers = []
-    for base in (_BASE, pow(_BASE, -1, 1 << 64)):
-        factors = np.full(count, base, np.uint64)
-        factors[:1] = 1
-        powers.append(np.cumprod(factors, out=factors))
-    return powers[0], powers[1]
-
-
-def compute_prefix_sums(values: Codes) -> Codes:
-    """Return the sums modulo 2^64 of all values before each, and of all of them at the end."""
-    sums = np.zeros(len(values) + 1, np.uint64)
-    np.cumsum(values, out=sums[1:])
-    return sums

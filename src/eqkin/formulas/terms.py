@@ -261,3 +261,9 @@ def round_norms(norms: Floats) -> Floats:
 def load_bundled_frequencies() -> DocumentFrequencies:
     """Return the bundled frequencies, read once."""
     return DocumentFrequencies.load()
+
+
+def extract_norms(operators: OperatorForest) -> Floats:
+    """Compute the norms of formulas of which nothing is stored: (COMPARED_FAMILIES, formulas)."""
+    terms = extract_terms(operators)
+    return compute_norms(terms, weigh_terms(terms, load_bundled_frequencies()))

@@ -18,6 +18,7 @@ from eqkin.formulas import Forest
 from eqkin.formulas.hashing import hash_strings
 from eqkin.formulas.mathml import NodeColumns
 from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.terms import extract_norms
 from eqkin.index.index import EquationFeatures
 from eqkin.library.queries import Filters
 from eqkin.library.records import EquationRecord, PaperPage, PaperRecord
@@ -25,7 +26,6 @@ from eqkin.library.records import EquationRef as EquationRef
 from eqkin.library.records import Facets as Facets
 from eqkin.library.records import PaperCount as PaperCount
 from eqkin.library.references import EquationColumns, hash_latex
-from eqkin.search.features import extract_norms
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Codes: TypeAlias = npt.NDArray[np.uint32]

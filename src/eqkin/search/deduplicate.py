@@ -5,13 +5,14 @@ Candidates are numbers of rows of `RankedCandidates`, best first.
 
 from __future__ import annotations
 
+import zlib
 from collections import defaultdict
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from eqkin.formulas.hashing import Codes, combine_hashes, compute_powers, compute_prefix_sums
-from eqkin.formulas.operators import OperatorForest
+from eqkin.formulas.hashing import combine_hashes
 from eqkin.limits import LIMITS
 from eqkin.search.candidates import MAX_COMPARED, RankedCandidates, Rows
 from eqkin.search.results import SearchOptions
@@ -20,6 +21,8 @@ from eqkin.search.results import SearchOptions
 _SAME_LATEX_COSINE = 0.8
 # Two formulas with the same operator tree are the same from this cosine on; below, their notation differs.
 _SAME_TREE_COSINE = 0.95
+# Hashes of operator trees are larger than those of LaTeX, which have 32 bits.
+_FIRST_TREE_HASH = 1 << 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +70,12 @@ def deduplicate(ranked: RankedCandidates, rows: Rows) -> tuple[Rows, dict[int, l
     forms = np.zeros(len(ranked.score), np.uint64)
     compared = rows[:MAX_COMPARED]
     compared = compared[compared < len(ranked.operators)]
-    forms[compared] = _hash_operator_trees(ranked.operators.select(compared))
-    # Most formulas occur once. The others are looked at one by one; no hash of LaTeX, which has 32 bits, is one of an
-    # operator tree.
+    operators = ranked.operators.select(compared)
+    # A node is its label and its depth, and operands keep their order.
+    nodes = operators.properties[operators.label, 0] + operators.depth.astype(np.uint64)
+    for row, (start, end) in zip(compared.tolist(), pairwise(operators.offsets.tolist()), strict=True):
+        forms[row] = _FIRST_TREE_HASH + zlib.crc32(nodes[start:end].tobytes())
+    # Most formulas occur once. The others are looked at one by one.
     hashes = np.stack((ranked.columns.latex[rows].astype(np.uint64), forms[rows]), axis=1)
     codes, numbers, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     is_repeated = ((counts > 1) & (codes != 0))[numbers].reshape(hashes.shape)
@@ -91,16 +97,6 @@ def deduplicate(ranked: RankedCandidates, rows: Rows) -> tuple[Rows, dict[int, l
             if is_also_elsewhere:
                 kept_by_hash[code].append(row)
     return rows[is_kept], duplicates
-
-
-def _hash_operator_trees(operators: OperatorForest) -> Codes:
-    """Return hashes of operator trees, in which operands keep their order, from 2^63 on."""
-    offsets = operators.offsets
-    nodes = operators.properties[operators.label, 0] + operators.depth.astype(np.uint64)
-    places = np.arange(len(nodes)) - np.repeat(offsets[:-1], np.diff(offsets))
-    sums = compute_prefix_sums(nodes * compute_powers(int(places.max(initial=0)) + 1)[0][places])
-    hashes: Codes = sums[offsets[1:]] - sums[offsets[:-1]] | np.uint64(1 << 63)
-    return hashes
 
 
 def limit_per_paper(papers: list[int], k: int, per_paper: int) -> tuple[list[int], dict[int, int]]:

@@ -120,7 +120,12 @@ class SearchOptions:
             raise BadInput(f"a query is read as {', '.join(READINGS)}, not {str(self.reading)[:40]!r}")
         filters = Filters() if self.filters in (None, Filters()) else check_filters(self.filters)
         k = check_k(self.k)
-        checked = {"k": k, "offset": check_offset(self.offset, k), "text": text, "filters": filters}
+        offset = self.offset
+        if isinstance(offset, bool) or not isinstance(offset, int | np.integer) or offset < 0:
+            raise BadInput(f"the offset must be a whole number from 0 on, not {str(offset)[:40]}")
+        if offset + k > LIMITS.results:
+            raise LimitReached(f"a list has at most {LIMITS.results:,} results, so it cannot go on to {offset + k:,}")
+        checked = {"k": k, "offset": int(offset), "text": text, "filters": filters}
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
@@ -132,15 +137,6 @@ def check_k(k: int, most: int = LIMITS.results) -> int:
     if k > most:
         raise LimitReached(f"at most {most:,} results are possible")
     return int(k)
-
-
-def check_offset(offset: int, k: int) -> int:
-    """Return a number of results to skip before `k` others; raises `BadInput` or `LimitReached`."""
-    if isinstance(offset, bool) or not isinstance(offset, int | np.integer) or offset < 0:
-        raise BadInput(f"the offset must be a whole number from 0 on, not {str(offset)[:40]}")
-    if offset + k > LIMITS.results:
-        raise LimitReached(f"a list has at most {LIMITS.results:,} results, so it cannot go on to {offset + k:,}")
-    return int(offset)
 
 
 @dataclass(slots=True, unsafe_hash=True)  # a hit has many, and creating a frozen one takes three times as long
