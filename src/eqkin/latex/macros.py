@@ -11,7 +11,6 @@ package that would have defined a command.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -333,7 +332,9 @@ def pack_macros(tables: list[dict[str, Macro]], epochs: list[int]) -> bytes:
 
 def unpack_macros(packed: bytes, equations: int = 0) -> tuple[list[dict[str, Macro]], list[int]]:
     """Return the tables that `pack_macros` stored, and which of them holds for each of some equations."""
-    stored = _decompress(packed) or {"tables": [[]], "epochs": [0] * equations}
+    if not packed:
+        return [{}], [0] * equations
+    stored = orjson.loads(zstandard.decompress(packed))
     tables: list[dict[str, Macro]] = []
     for changes in stored["tables"]:
         macros = map(_build_macro, changes)
@@ -341,33 +342,26 @@ def unpack_macros(packed: bytes, equations: int = 0) -> tuple[list[dict[str, Mac
     return tables, stored["epochs"]
 
 
-def _decompress(packed: bytes) -> dict[str, Any]:
-    content: dict[str, Any] = orjson.loads(zstandard.decompress(packed)) if packed else {}
-    return content
-
-
 def _build_macro(stored: dict[str, Any]) -> Macro:
     return Macro(**stored | {"args": tuple(map(tuple, stored["args"]))})
 
 
-_DECODER = json.JSONDecoder()
-
-
 class MacroTables:
-    """The tables of a paper as they are stored: few of its macros are needed for some text.
+    """The macros of a paper as they are first defined: few of them are needed for some text.
 
     Args:
         packed: What `pack_macros` returned.
     """
 
     def __init__(self, packed: bytes) -> None:
-        self._stored = zstandard.decompress(packed).decode() if packed else ""
+        tables = orjson.loads(zstandard.decompress(packed))["tables"] if packed else []
+        # Some papers define a thousand macros: only the one that is asked for is built.
+        self._stored = {stored["name"]: stored for changes in reversed(tables) for stored in changes}
 
     def find(self, name: str) -> Macro | None:
-        """Return a macro as it is first defined; None for an unknown name."""
-        # Some papers define a thousand macros: only the one that is asked for is read.
-        start = self._stored.find(f'{{"name":{orjson.dumps(name).decode()},')
-        return _build_macro(_DECODER.raw_decode(self._stored, start)[0]) if start >= 0 else None
+        """Return a macro; None for an unknown name."""
+        stored = self._stored.get(name)
+        return _build_macro(stored) if stored else None
 
 
 @lru_cache(_MAX_UNPACKED)
