@@ -128,51 +128,18 @@ class _Line:
     is_first: bool  # in its row
 
 
-@dataclass
-class _LineDraft:
-    """What was found in a body since the last line break."""
-
-    begin: int
-    # Start and end of relations: those beside an alignment mark, and those that are not in brackets.
-    marked: list[tuple[int, int]] = field(default_factory=list)
-    outer: list[tuple[int, int]] = field(default_factory=list)
-    brackets: int = 0
-    n_marks: int = 0
-    last_mark: int = -1  # its end
-    last_relation: tuple[int, int] | None = None
-
-    def add_relation(self, body: str, place: tuple[int, int]) -> None:
-        self.last_relation = place
-        # The usual place of a mark is before its relation: `a &= b`.
-        if self.last_mark >= 0 and not body[self.last_mark : place[0]].strip(" \t\n{}"):
-            self.marked.append(place)
-        elif self.brackets <= 0:
-            self.outer.append(place)
-
-    def add_mark(self, body: str, start: int, end: int) -> None:
-        self.n_marks += 1
-        self.last_mark = end
-        # The relation may stand before the mark: `a =& b`.
-        if self.last_relation and not body[self.last_relation[1] : start].strip():
-            self.marked.append(self.last_relation)
-
-    def make_lines(self, body: str, stop: int, is_first: bool) -> list[_Line]:
-        """Return the line that ends at `stop`, none if it is empty."""
-        start = _skip_lead(body, self.begin, stop)
-        end = start + len(strip_trailing(body[start:stop].rstrip(" \t\n&"))[0])
-        relations = [place for place in (*self.marked, *self.outer) if start <= place[0] < end]
-        return [_Line(self.begin, start, end, next(iter(relations), None), is_first)] if end > start else []
-
-
 def _scan_lines(body: str, start: int, end: int, *, has_pairs: bool) -> list[_Line]:
     """Split a body at its outermost line breaks; return none if its groups are not balanced.
 
     With `has_pairs`, every second mark may begin another equation, as in `align`.
     """
     lines: list[_Line] = []
-    draft = _LineDraft(start)
+    # The relations, marks and brackets since the last line break, outside of groups.
+    tokens: list[re.Match[str]] = []
+    n_marks = depth = 0
+    has_relation = False
     is_first = True
-    depth = 0
+    begin = start
     for match in _TOKEN.finditer(body, start, end):
         kind = match.lastgroup
         depth += (kind == "open") - (kind == "close")
@@ -180,19 +147,51 @@ def _scan_lines(body: str, start: int, end: int, *, has_pairs: bool) -> list[_Li
             return []
         if depth or kind in (None, "open", "close"):
             continue
-        is_pair = kind == "mark" and has_pairs and draft.n_marks % 2 == 1 and draft.last_relation is not None
+        is_pair = kind == "mark" and has_pairs and n_marks % 2 == 1 and has_relation
         if kind == "break" or (is_pair and _begins_equation(body, match.end(), end)):
-            lines += draft.make_lines(body, match.start(), is_first)
-            draft = _LineDraft(match.end())
+            lines += _make_line(body, begin, match.start(), tokens, is_first=is_first)
+            begin = match.end()
+            tokens = []
+            n_marks = 0
+            has_relation = False
             is_first = kind == "break"
-        elif kind == "relation":
-            draft.add_relation(body, match.span())
-        elif kind == "mark":
-            draft.add_mark(body, match.start(), match.end())
         else:
-            draft.brackets += 1 if kind == "bracket" else -1
-    lines += draft.make_lines(body, end, is_first)
+            tokens.append(match)
+            n_marks += kind == "mark"
+            has_relation |= kind == "relation"
+    lines += _make_line(body, begin, end, tokens, is_first=is_first)
     return [] if depth else lines
+
+
+def _make_line(body: str, begin: int, stop: int, tokens: list[re.Match[str]], *, is_first: bool) -> list[_Line]:
+    """Return the line between two line breaks, none if it is empty."""
+    start = _skip_lead(body, begin, stop)
+    end = start + len(strip_trailing(body[start:stop].rstrip(" \t\n&"))[0])
+    if end <= start:
+        return []
+    # Relations beside an alignment mark, and those that are not in brackets.
+    marked: list[re.Match[str]] = []
+    outer: list[re.Match[str]] = []
+    brackets = 0
+    mark: re.Match[str] | None = None
+    relation: re.Match[str] | None = None
+    for token in tokens:
+        if token.lastgroup == "relation":
+            relation = token
+            # The usual place of a mark is before its relation: `a &= b`.
+            if mark and not body[mark.end() : token.start()].strip(" \t\n{}"):
+                marked.append(token)
+            elif brackets <= 0:
+                outer.append(token)
+        elif token.lastgroup == "mark":
+            mark = token
+            # The relation may stand before the mark: `a =& b`.
+            if relation and not body[relation.end() : token.start()].strip():
+                marked.append(relation)
+        else:
+            brackets += 1 if token.lastgroup == "bracket" else -1
+    inside = (token.span() for token in (*marked, *outer) if start <= token.start() < end)
+    return [_Line(begin, start, end, next(inside, None), is_first)]
 
 
 def _begins_equation(body: str, at: int, end: int) -> bool:
