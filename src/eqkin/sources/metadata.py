@@ -38,10 +38,7 @@ class ArxivMetadata:
 
 def add_metadata_to_digest(digest: str, meta: ArxivMetadata | None) -> str:
     """Return the digest of a source together with the metadata that its paper gets."""
-    if meta is None or not digest:
-        return digest
-    about = (meta.arxiv_id, meta.title, str(meta.year), meta.abstract, meta.license)
-    return hash_parts(digest, *about, hash_parts(*meta.authors), hash_parts(*meta.fields))
+    return hash_parts(digest, orjson.dumps(meta)) if meta and digest else digest
 
 
 def apply_metadata(paper: Paper, meta: ArxivMetadata) -> Paper:

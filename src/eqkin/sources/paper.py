@@ -6,7 +6,7 @@ import codecs
 import hashlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from eqkin.errors import BadInput, EqkinError
@@ -71,10 +71,7 @@ def _raise_error(kind: type[EqkinError], message: str) -> Paper:
 
 def hash_paper(paper: Paper) -> str:
     """Return a hex digest of a loaded paper: of its texts and metadata, not of its location."""
-    about = [paper.title, paper.year, paper.lang, paper.license, paper.group, paper.abstract]
-    about += [paper.doi, paper.url, paper.cite_key]
-    lists = (paper.authors, paper.fields, paper.styles, paper.bibliography, paper.cites)
-    return hash_parts(paper.text, *map(str, about), *(hash_parts(*values) for values in lists))
+    return hash_parts(repr(replace(paper, key="", origin="", notes=[])))
 
 
 def hash_parts(*parts: bytes | str) -> str:
