@@ -167,7 +167,7 @@ class ReadableStream(Protocol):
         ...
 
 
-class ByteStream:
+class ByteStream(io.RawIOBase):
     """A forward-only stream with look-ahead and a limit, so that no archive is unpacked without bound.
 
     More than `limit` bytes in all raise `LimitReached`; damaged compressed data raises `BadInput`. `name` is what
@@ -175,6 +175,7 @@ class ByteStream:
     """
 
     def __init__(self, source: ReadableStream, name: str, limit: int | None = None) -> None:
+        super().__init__()
         self.name = name
         self._source = source
         self._limit = limit
@@ -202,6 +203,16 @@ class ByteStream:
             missing -= len(chunk)
         return b"".join(parts)
 
+    def readable(self) -> bool:
+        """Return True: Python's buffered readers ask for it."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into a buffer, as Python's buffered readers want it; return the number of bytes."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def read_rest(self, limit: int | None = None) -> bytes:
         """Return all that is left; raise `LimitReached` above `limit` bytes."""
         parts: list[bytes] = []
@@ -222,11 +233,6 @@ class ByteStream:
             size -= len(chunk)
         return True
 
-    def drain(self) -> None:
-        """Read to the end, which verifies the checksum of compressed data."""
-        while self.read(_CHUNK_BYTES):
-            pass
-
     def _pull(self, size: int) -> bytes:
         try:
             chunk = self._source.read(size)
@@ -241,7 +247,7 @@ class ByteStream:
 
 def open_gzip(stream: ByteStream, limit: int | None) -> ByteStream:
     """Return the unpacked content of a gzip stream, unpacked piece by piece as it is read."""
-    source = gzip.GzipFile(fileobj=stream, mode="rb")  # type: ignore[call-overload]
+    source = gzip.GzipFile(fileobj=stream, mode="rb")
     return ByteStream(source, stream.name, limit)
 
 
@@ -294,24 +300,9 @@ def iter_lines(path: Path, limit: int) -> Iterator[tuple[int, bytes | None]]:
         yield from _split_lines(stream, limit)
 
 
-class _RawStream(io.RawIOBase):
-    """A `ByteStream` as Python's buffered readers want it."""
-
-    def __init__(self, stream: ByteStream) -> None:
-        self._stream = stream
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._stream.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
 def _split_lines(stream: ByteStream, limit: int) -> Iterator[tuple[int, bytes | None]]:
     most = limit * _MAX_OVERLONG_FACTOR
-    reader = io.BufferedReader(_RawStream(stream), _LINE_CHUNK_BYTES)
+    reader = io.BufferedReader(stream, _LINE_CHUNK_BYTES)
     for number in count(1):
         piece = reader.readline(limit + 1)
         if not piece:
