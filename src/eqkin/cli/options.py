@@ -150,11 +150,9 @@ class SearchedCollection:
 
         if not self.uses_milvus:
             return SearchEngine(self.folder)
-        from eqkin.cluster.milvus_snapshot import open_backend
-        from eqkin.encoder.encoder import Encoder
+        from eqkin.cluster.milvus_snapshot import open_engine
 
-        encoder = Encoder.load(self.model)
-        return SearchEngine(open_backend(self.milvus, self.collection, encoder.digest), encoder)
+        return open_engine(self.milvus, self.collection, self.model)
 
 
 def flatten_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -23,11 +23,13 @@ from eqkin.cluster.milvus_collection import (
     unpack_record,
 )
 from eqkin.cluster.milvus_push import DESCRIBED_FIELDS, NO_TERM, clean_author_name, clean_field_name
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, Unreachable
 from eqkin.formulas.forest import Forest
 from eqkin.formulas.mathml import NodeColumns, to_mathml
 from eqkin.formulas.operators import OperatorForest
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, Snapshot
+from eqkin.search.engine import SearchEngine
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 
 # Vectors that are searched for at once, so that no call takes long.
@@ -311,6 +313,12 @@ class MilvusBackend:
     def close(self) -> None:
         """Close the connection."""
         self.collection.close()
+
+
+def open_engine(uri: str, collection: str, model: str | None = None) -> SearchEngine:
+    """Open what searches a collection, with the network that made its vectors; None: the bundled one."""
+    encoder = Encoder.load(model)
+    return SearchEngine(open_backend(uri, collection, encoder.digest), encoder)
 
 
 def open_backend(uri: str, collection: str, model: str) -> MilvusBackend:

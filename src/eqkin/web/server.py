@@ -9,9 +9,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,20 +151,14 @@ def _open_app(settings: ServerSettings) -> FastAPI:
     return app
 
 
-@contextmanager
-def _open_engine(settings: ServerSettings) -> Iterator[SearchEngine]:
-    from eqkin.search.engine import SearchEngine
-
+def _open_engine(settings: ServerSettings) -> SearchEngine:
     if settings.library:
-        with SearchEngine(settings.library) as engine:
-            yield engine
-        return
-    from eqkin.cluster.milvus_snapshot import open_backend
-    from eqkin.encoder.encoder import Encoder
+        from eqkin.search.engine import SearchEngine
 
-    encoder = Encoder.load(settings.model)
-    with SearchEngine(open_backend(settings.milvus, settings.collection, encoder.digest), encoder) as engine:
-        yield engine
+        return SearchEngine(settings.library)
+    from eqkin.cluster.milvus_snapshot import open_engine
+
+    return open_engine(settings.milvus, settings.collection, settings.model)
 
 
 class LogFormatter(logging.Formatter):
