@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from eqkin.library.judgements import EvaluationQuery
 from eqkin.limits import LIMITS
 from eqkin.search.exports import SearchAnswer
+from eqkin.search.query import UnreadableFormula
 from eqkin.search.reader import ReadQuery
 from eqkin.search.results import EquationRecord, Filters, PaperRecord, Results, SearchOptions
 from eqkin.web.keys import PublicEngine
@@ -119,10 +120,10 @@ class ReadParams(BaseModel):
     reading: Literal["", "words", "formula"] = Field("", alias="as", description="Read it as words or as a formula.")
 
     def run(self, engine: PublicEngine) -> ReadQuery:
-        """Read it; raises `WebError` with the position of what is wrong."""
+        """Read it; raises `UnreadableFormula`."""
         found = engine.plain.read(self.q, as_words=self.reading == "words", as_formula=self.reading == "formula")
         if (problem := found.problem) is not None:
-            raise WebError(400, "bad_formula", problem.message, problem.position + 1 if problem.position >= 0 else None)
+            raise UnreadableFormula(problem)
         return found
 
 
