@@ -76,12 +76,17 @@ def print_results(results: Results, *, latex: bool, titled: bool, prose: bool = 
 def _print_counts(results: Results) -> None:
     """Print how many equations of the query's form each field has, if they were counted."""
     if results.same is not None:
-        fields = [f"{facet.value} {facet.same:,}" for facet in results.fields[:_MAX_SHOWN_FIELDS] if facet.same]
-        shown = f": {', '.join(fields)}" if fields else ""
-        typer.echo(strip_control_chars(f"{count_noun(results.same, 'equation')} of this form{shown}"))
+        typer.echo(format_same_form(results, "equation", fields=_MAX_SHOWN_FIELDS))
     elif results.fields:
         fields = [f"{facet.value} {facet.pool:,}" for facet in results.fields[:_MAX_SHOWN_FIELDS] if facet.pool]
         typer.echo(strip_control_chars(f"among the best candidates: {', '.join(fields)}"))
+
+
+def format_same_form(results: Results, noun: str, *, fields: int | None = None) -> str:
+    """Format how many equations have the query's form, in the whole library and in its first `fields`."""
+    counts = [f"{facet.value} {facet.same:,}" for facet in results.fields[:fields] if facet.same]
+    listed = f": {', '.join(counts)}" if counts else ""
+    return strip_control_chars(f"{count_noun(results.same or 0, noun)} of this form{listed}")
 
 
 def _print_hit(results: Results, hit: Hit, number: int, *, latex: bool, prose: bool) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eqkin.cli.console import count_noun, emit, warn
+from eqkin.cli.console import emit, warn
 from eqkin.cli.options import AsJson, Latex, SearchedCollection
 from eqkin.errors import BadInput, EqkinError, LimitReached, strip_control_chars
 
@@ -308,7 +308,7 @@ def show(
 
         eqkin show atlas:probability#bayes
     """
-    from eqkin.cli.output import format_context, format_formula, format_place
+    from eqkin.cli.output import format_context, format_formula, format_place, format_same_form
 
     with searched.open_engine() as engine:
         record = engine.get_equation(equation)
@@ -324,8 +324,7 @@ def show(
         if text := format_context(record, chars=400):
             typer.echo(text)
         if kin is not None and same is not None:
-            fields = ", ".join(f"{facet.value} {facet.same:,}" for facet in kin.fields if facet.same)
-            others = f"{count_noun(same, 'other equation')} of this form" + (f": {fields}" if fields else "")
+            others = format_same_form(kin, "other equation")
             typer.echo(strip_control_chars(f"{others}; `eqkin search --like {record.id}` finds related ones"))
 
     emit({"equation": record, "name": name, "address": find_address(record), "same": same}, as_json, render)

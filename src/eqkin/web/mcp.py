@@ -11,7 +11,7 @@ from pydantic import Field
 from eqkin.api import Library
 from eqkin.errors import BadInput
 from eqkin.library.queries import compute_statistics
-from eqkin.search.results import EquationRecord, Filters, SearchOptions
+from eqkin.search.results import EquationRecord, Filters, PaperRecord, SearchOptions
 from eqkin.version import __version__
 from eqkin.web.keys import PublicEngine
 from eqkin.web.service import to_web_error
@@ -82,10 +82,7 @@ def create_server(library: Library) -> Any:
                 found = engine.find_papers_similar_to_draft(draft.encode("utf-8", "replace"), name, k)
         return [
             {
-                "paper": hit.paper.title,
-                "key": hit.paper.key,
-                "authors": list(hit.paper.authors),
-                "year": hit.paper.year,
+                **_describe_paper(hit.paper),
                 "score": round(hit.score, 3),
                 "pairs": [[ours.latex, theirs.latex] for ours, theirs, _ in hit.pairs[:3]],
             }
@@ -104,15 +101,15 @@ def create_server(library: Library) -> Any:
 
 
 def _describe_equation(equation: EquationRecord) -> dict[str, Any]:
-    paper = equation.paper
     return {
         "id": equation.id,
         "latex": equation.latex,
         "section": equation.section,
         "before": equation.before,
         "after": equation.after,
-        "paper": paper.title,
-        "key": paper.key,
-        "authors": list(paper.authors),
-        "year": paper.year,
+        **_describe_paper(equation.paper),
     }
+
+
+def _describe_paper(paper: PaperRecord) -> dict[str, Any]:
+    return {"paper": paper.title, "key": paper.key, "authors": list(paper.authors), "year": paper.year}
