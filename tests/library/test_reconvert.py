@@ -120,5 +120,5 @@ def test_damaged_tree_of_a_formula_without_latex_is_counted_as_failed(folder: Pa
     with Library.open(folder) as library:
         assert library.upgrade(check_trees=True) == 5
         row = library.connection.execute("SELECT status, reason FROM equations WHERE environment = 'eqkinmathml'")
-        assert tuple(row.fetchone()) == ("failed", "damaged")
+        assert tuple(row.fetchone()) == ("failed", "MathML: unreadable")
     assert not verify(folder).problems

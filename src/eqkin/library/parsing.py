@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -210,14 +210,8 @@ def _name_document(document: Document, paper: Paper) -> str:
     return f"{parts[-2]}/{stem}" if stem.lower() in _COMMON_FILE_NAMES and len(parts) > 1 and parts[-2] else stem
 
 
-def convert_document(
-    document: Document, stored: Mapping[int, tuple[ParsedEquation, Forest | None]] | None = None
-) -> tuple[list[ParsedEquation], Forest, OperatorForest]:
+def convert_document(document: Document) -> tuple[list[ParsedEquation], Forest, OperatorForest]:
     """Convert a document's equations, each with the macros that are defined at its position.
-
-    Args:
-        document: The document.
-        stored: Equations, by number, that came as MathML and are kept, with their trees.
 
     Returns:
         The equations, and the presentation and operator trees of those that have one.
@@ -240,10 +234,7 @@ def convert_document(
     for equation in equations:
         if equation.environment != MATHML_ENVIRONMENT and is_diagram(equation.latex):
             equation.status = "diagram"
-    conversions = [
-        *_iter_conversions(document, equations),
-        _read_mathml(equations) if stored is None else _keep_mathml(equations, stored),
-    ]
+    conversions = [*_iter_conversions(document, equations), _read_mathml(equations)]
     forest = Forest.concatenate([conversion.forest for conversion in conversions])
     operators = OperatorForest.concatenate([conversion.operators for conversion in conversions])
     # The numbers of trees began at zero in each conversion.
@@ -314,23 +305,6 @@ def _read_mathml(equations: list[ParsedEquation]) -> _ConvertedTrees:
             except EqkinError as error:
                 equation.reason = f"MathML: {_classify_error(error)}"
                 equation.message = str(error)[:300]
-    return _join_trees(equations, found)
-
-
-def _keep_mathml(
-    equations: list[ParsedEquation], stored: Mapping[int, tuple[ParsedEquation, Forest | None]]
-) -> _ConvertedTrees:
-    """Put equations that are stored already, with their trees, in the places of those that are MathML."""
-    found: dict[int, Forest] = {}
-    for number, (equation, forest) in stored.items():
-        equations[number] = equation
-        if forest is not None:
-            found[number] = forest
-    return _join_trees(equations, found)
-
-
-def _join_trees(equations: list[ParsedEquation], found: Mapping[int, Forest]) -> _ConvertedTrees:
-    """Return trees, given by the number of their equation, as one forest."""
     for position, number in enumerate(found):
         equations[number].tree = position
     forest = Forest.concatenate(list(found.values()))

@@ -8,10 +8,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import NoReturn
+from xml.sax.saxutils import escape
 
 import numpy as np
 import orjson
@@ -19,7 +20,7 @@ import orjson
 from eqkin.errors import CorruptData, EqkinError, LimitReached, StorageFailed
 from eqkin.executor import Executor
 from eqkin.files import find_unknown_files
-from eqkin.formulas import Forest
+from eqkin.formulas.mathml import to_mathml
 from eqkin.formulas.scripts import get_converter_identity
 from eqkin.latex.environments import MATHML_ENVIRONMENT
 from eqkin.latex.macros import unpack_macros
@@ -45,7 +46,6 @@ from eqkin.library.writer import PAPER_FIELDS, PARSED_FIELDS, LibraryWriter
 from eqkin.sources.paper import Paper
 
 _MAX_MESSAGES = 20
-_LOST = "its tree was damaged, and it has no LaTeX"
 
 
 @dataclass
@@ -192,17 +192,6 @@ def load_stored_paper(library: LibraryFiles, number: int) -> tuple[ParsedPaper, 
     return parsed, np.array(keys, np.int64)
 
 
-@dataclass(frozen=True)
-class StoredPaper:
-    """A paper to be converted again."""
-
-    parsed: ParsedPaper
-    # Trees of equations that came as MathML, by number; None: there is none.
-    mathml: dict[int, Forest | None]
-    # The version of the converter.
-    version: str
-
-
 def reconvert_papers(
     library: LibraryFiles,
     writer: LibraryWriter,
@@ -261,47 +250,41 @@ def _has_damaged_trees(library: LibraryFiles, paper: int) -> bool:
     return False
 
 
-def _load_task(library: LibraryFiles, number: int) -> StoredPaper:
+def _load_task(library: LibraryFiles, number: int) -> ParsedPaper:
+    """Return a paper to be converted again; equations that came as MathML have it in the place of their LaTeX."""
     parsed, keys = load_stored_paper(library, number)
-    mathml: dict[int, Forest | None] = {}
     for equation in parsed.equations:
         if equation.environment == MATHML_ENVIRONMENT:
-            mathml[equation.number] = None
-            if equation.tree >= 0:
-                mathml[equation.number] = _find_tree(library, keys[[equation.tree]])
-    return StoredPaper(parsed, mathml, get_converter_identity().version)
+            latex = escape(equation.latex)
+            mathml = _write_mathml(library, keys[equation.tree : equation.tree + 1]) if equation.tree >= 0 else ""
+            equation.latex = f'<math>{mathml}<annotation encoding="application/x-tex">{latex}</annotation></math>'
+    return parsed
 
 
-def _find_tree(library: LibraryFiles, keys: Integers) -> Forest | None:
+def _write_mathml(library: LibraryFiles, key: Integers) -> str:
+    """Return the MathML of an equation, "" if its tree is damaged."""
     try:
-        return library.get_trees(keys)
+        return to_mathml(*library.get_nodes(key.tolist()))
     except (CorruptData, TreeNotFound):
-        return None
+        return ""
 
 
-def convert_again(task: StoredPaper) -> ParsedPaper:
-    """Convert the equations of a paper; trees that came as MathML are kept."""
-    parsed = task.parsed
+def convert_again(parsed: ParsedPaper) -> ParsedPaper:
+    """Convert the equations of a paper."""
     tables, epochs = unpack_macros(parsed.macros, len(parsed.equations))
     equations = [
         Equation(e.environment, e.latex, e.section, e.mark, e.label, epoch, e.printed, e.whole, inline=e.inline)
         for e, epoch in zip(parsed.equations, epochs, strict=True)
     ]
-    stored = {}
-    for number, tree in task.mathml.items():
-        equation = replace(parsed.equations[number], tree=-1)
-        if tree is None and parsed.equations[number].tree >= 0:
-            equation = replace(equation, status="failed", reason="damaged", message=_LOST)
-        stored[number] = equation, tree
     document = Document(equations=equations, packages=parsed.packages, macros=tables)
-    parsed.equations, parsed.forest, parsed.operators = convert_document(document, stored)
+    parsed.equations, parsed.forest, parsed.operators = convert_document(document)
+    # The versions of parser and converter, and the hash of the source.
     parts = parsed.digest.split(".")
     if len(parts) > 2:
-        parsed.digest = ".".join([parts[0], task.version, parts[-1]])
+        parsed.digest = ".".join([parts[0], get_converter_identity().version, parts[-1]])
     parsed.content = compute_content_digest(parsed)
     return parsed
 
 
-def _fail_task(task: StoredPaper, reason: str, message: str) -> NoReturn:
-    key = task.parsed.key
-    raise LimitReached(f"{key}: could not be converted ({reason}: {message}); `eqkin index` continues there")
+def _fail_task(task: ParsedPaper, reason: str, message: str) -> NoReturn:
+    raise LimitReached(f"{task.key}: could not be converted ({reason}: {message}); `eqkin index` continues there")
