@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
+from eqkin.errors import LibraryBusy, StorageFailed
 
 if sys.platform == "win32":
     import msvcrt
@@ -219,45 +219,17 @@ class WriterLock:
         os.close(self._descriptor)
 
 
-def format_checked_json(name: str, data: object, indent: int | None = 1) -> bytes:
-    """Return `{"checksum": ..., name: data}` as JSON, in the one form that `parse_checked_json` accepts."""
-    body = json.dumps(data, indent=indent, sort_keys=True)
-    checksum = hashlib.sha256(body.encode()).hexdigest()
-    outer = {"checksum": checksum, name: json.loads(body)}
-    return json.dumps(outer, indent=indent, sort_keys=True).encode() + b"\n"
+def format_checked_json(data: dict[str, Any]) -> bytes:
+    """Return data with their checksum as JSON, in the one form that `parse_checked_json` accepts."""
+    checksum = hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
+    return json.dumps(data | {"checksum": checksum}, indent=1, sort_keys=True).encode() + b"\n"
 
 
-def parse_checked_json(raw: bytes, name: str, indent: int | None = 1) -> Any:
+def parse_checked_json(raw: bytes) -> dict[str, Any]:
     """Return the data of a checked JSON file; raises `ValueError` if a single byte differs from what was written."""
-    try:
-        data = json.loads(raw)[name]
-        if raw == format_checked_json(name, data, indent):
+    data = json.loads(raw)
+    if isinstance(data, dict):
+        data.pop("checksum", None)
+        if raw == format_checked_json(data):
             return data
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(str(error)) from error
     raise ValueError("the checksum differs")
-
-
-def load_checked_json(
-    path: Path, name: str, form: str, version: int, remedy: str, *, older: tuple[int, ...] = ()
-) -> dict[str, Any]:
-    """Read a checked JSON file of one format, and of a version or an older one.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        CorruptData: it cannot be read, is damaged, or has another format or version; the message ends with `remedy`.
-    """
-    try:
-        data: dict[str, Any] = parse_checked_json(path.read_bytes(), name)
-        found = data["format"], data["version"]
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise CorruptData(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptData(f"{path}: damaged ({error}); {remedy}") from error
-    if found[0] != form or found[1] not in (version, *older):
-        if found[0] == form and isinstance(found[1], int) and found[1] > version:
-            remedy = "install a newer eqkin"
-        raise CorruptData(f"{path}: {found[0]} version {found[1]}, this eqkin reads {form} version {version}; {remedy}")
-    return data

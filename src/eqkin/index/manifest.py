@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from eqkin.errors import BadInput, CorruptData, EqkinError
-from eqkin.files import format_checked_json, hash_file, load_checked_json, write_file
+from eqkin.files import format_checked_json, hash_file, parse_checked_json, write_file
 from eqkin.index.features import TERM_SCHEME
 from eqkin.library.database import INDEX_FOLDER as INDEX_FOLDER
 from eqkin.library.database import LOCK_NAME
@@ -143,23 +143,24 @@ class IndexManifest:
 
     def save(self, folder: Path) -> None:
         """Write into the index's folder, atomically."""
-        write_file(folder / INDEX_MANIFEST_NAME, format_checked_json("index", asdict(self)))
+        write_file(folder / INDEX_MANIFEST_NAME, format_checked_json(asdict(self)))
 
     @classmethod
     def load(cls, folder: Path) -> IndexManifest | None:
         """Read from the index's folder, `None` if there is none; raises `CorruptData`."""
         path = folder / INDEX_MANIFEST_NAME
         try:
-            data = load_checked_json(path, "index", INDEX_FORMAT, INDEX_VERSION, REBUILD_HINT)
-            del data["format"], data["version"]
-            words = data.pop("words")
-            if words is not None:
-                words = TextEntry(words["folder"], {name: FileEntry(**file) for name, file in words["files"].items()})
-            return cls(parts=tuple(PartEntry(**entry) for entry in data.pop("parts")), words=words, **data)
+            data = parse_checked_json(path.read_bytes())
         except FileNotFoundError:
             return None
-        except (KeyError, TypeError, AttributeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CorruptData(f"{path}: damaged ({error}); {REBUILD_HINT}") from error
+        if (data.pop("format", None), data.pop("version", None)) != (INDEX_FORMAT, INDEX_VERSION):
+            raise CorruptData(f"{path}: was made by another eqkin; install the newest one, or {REBUILD_HINT}")
+        words = data.pop("words")
+        if words is not None:
+            words = TextEntry(words["folder"], {name: FileEntry(**file) for name, file in words["files"].items()})
+        return cls(parts=tuple(PartEntry(**entry) for entry in data.pop("parts")), words=words, **data)
 
 
 def read_current(library: Path, read: Callable[[IndexManifest], T]) -> T:

@@ -183,23 +183,24 @@ class LibraryFiles:
 
     def get_trees(self, keys: Integers) -> Forest:
         """Return the presentation trees of equations, in the order of their keys; raises `TreeNotFound`."""
-        forests: list[Forest] = []
-        places = []
-        with self.translate_errors():
-            for here, rows, (packed,) in self._iter_rows(keys, "t.presentation"):
-                forests.append(Forest.from_bytes(packed).select(rows))
-                places.append(here)
-            return _restore_order(Forest.concatenate(forests), keys, places)
+        return self._read_trees(keys, "t.presentation", Forest)
 
     def get_operators(self, keys: Integers) -> OperatorForest:
         """Return the operator trees of equations, in the order of their keys; raises `TreeNotFound`."""
+        return self._read_trees(keys, "t.operators", OperatorForest)
+
+    def _read_trees(self, keys: Integers, column: str, kind: type[Trees]) -> Trees:
         parts = []
-        places = []
+        places = [keys[:0]]
         with self.translate_errors():
-            for here, rows, (packed,) in self._iter_rows(keys, "t.operators"):
-                parts.append(OperatorForest.from_bytes(packed).select(rows))
+            for here, rows, (packed,) in self._iter_rows(keys, column):
+                parts.append(kind.from_bytes(packed).select(rows))
                 places.append(here)
-            return _restore_order(OperatorForest.concatenate(parts), keys, places)
+            found = np.concatenate(places)
+            order = np.argsort(found, kind="stable")
+            _require_all(keys, found[order])
+            forest = kind.concatenate(parts)
+        return forest if np.array_equal(order, np.arange(len(keys))) else forest.select(order)
 
     def get_nodes(self, keys: Iterable[int]) -> list[NodeColumns]:
         """Return the nodes of presentation trees, in the order of their keys; raises `TreeNotFound`."""
@@ -299,14 +300,6 @@ class LibraryFiles:
 
         with translate_sqlite_errors(self.folder / DATABASE_NAME), LibraryWriter(self.folder) as writer:
             yield writer
-
-
-def _restore_order(forest: Trees, keys: Integers, places: list[Integers]) -> Trees:
-    """Return the trees of keys, given with their places among the keys, in order; raises `TreeNotFound`."""
-    found = np.concatenate([keys[:0], *places])
-    order = np.argsort(found, kind="stable")
-    _require_all(keys, found[order])
-    return forest if np.array_equal(order, np.arange(len(keys))) else forest.select(order)
 
 
 def _require_all(keys: Integers, found: Integers) -> None:
