@@ -36,8 +36,6 @@ MAX_FIELD_BYTES = 512
 MAX_ROWS = 16_384
 # An unknown year.
 NO_YEAR = -1_000_000_000
-# All keys are smaller than this.
-KEY_END = 1 << 63
 # The key of the row of NAME_papers that describes the collection.
 STATE_KEY = 0
 
