@@ -111,17 +111,16 @@ def _(x: Tensor, *others: Any) -> Tensor:
 
 
 def _save_for_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, gate, parent, first_child, n_children, rectify, shift, _ = inputs
-    ctx.affine = shift is not None
-    ctx.save_for_backward(gate, output if rectify else None, parent, first_child, n_children)
+    _, gate, parent, first_child, n_children, rectify, _, _ = inputs
+    ctx.is_gradient = gate is not None
+    ctx.save_for_backward(output if rectify else None, parent, first_child, n_children)
 
 
 def _compute_sum_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    gate, output, parent, first_child, n_children = ctx.saved_tensors
-    if ctx.affine:
-        raise NotImplementedError("a tree sum with moments has no second derivative")
-    back = _tree_sum(gradient, output, parent, first_child, n_children, False)
-    return back if gate is None else torch.where(gate > 0, back, 0.0), *(None,) * 7
+    output, parent, first_child, n_children = ctx.saved_tensors
+    if ctx.is_gradient:
+        raise NotImplementedError("a tree sum has no second derivative")
+    return _tree_sum(gradient, output, parent, first_child, n_children, False), *(None,) * 7
 
 
 _tree_sum.register_autograd(_compute_sum_gradient, setup_context=_save_for_sum)
