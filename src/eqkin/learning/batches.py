@@ -10,7 +10,6 @@ Augmentation renames symbols and hides nodes (paper, section 4.2).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -130,25 +129,21 @@ class DeviceForest:
         is_renamed = self.identifier[label] & (character < CHARACTER_SLOTS)
         return torch.stack([tag, attribute, torch.where(is_renamed, new, character)], dim=1)
 
-    def iter_batches(self, trees: Tensor) -> Iterator[DeviceBatch]:
-        """Iterate over some trees in order, in batches that suit the device."""
-        offsets = np.append(0, self.get_sizes(trees).cumsum(0).cpu().numpy())
-        for part, nodes in iter_blocks(offsets, EMBEDDING_NODES[self.device.type]):
-            yield self.collate(trees[part], torch.arange(nodes.stop - nodes.start, device=self.device))
-
     @torch.no_grad()
     def embed(self, network: TreeNetwork, trees: Tensor | None = None) -> Tensor:
         """Embed some or all trees as a search would: with running statistics, nothing hidden or renamed."""
         trees = torch.arange(len(self), device=self.device) if trees is None else trees
+        offsets = np.append(0, self.get_sizes(trees).cumsum(0).cpu().numpy())
+        parts = [torch.zeros(0, network.architecture.dimensions, device=self.device)]
         was_training = network.training
         network.eval()
         try:
-            parts = [
-                network(self.build_features(batch, torch.float32), batch.trees) for batch in self.iter_batches(trees)
-            ]
+            for part, nodes in iter_blocks(offsets, EMBEDDING_NODES[self.device.type]):
+                batch = self.collate(trees[part], torch.arange(nodes.stop - nodes.start, device=self.device))
+                parts.append(network(self.build_features(batch, torch.float32), batch.trees))
         finally:
             network.train(was_training)
-        return torch.cat([torch.zeros(0, network.architecture.dimensions, device=self.device), *parts])
+        return torch.cat(parts)
 
 
 class DeviceNetwork:

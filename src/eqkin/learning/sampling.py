@@ -107,7 +107,8 @@ class TripletSampler:
         possible = np.stack([in_section > 1, in_paper > 1, in_cited > 0])
         if not possible.any():
             raise BadInput("no two equations share a section, a paper or a citation: add papers with several equations")
-        weight = possible / in_paper * _weigh_works(corpus, balance)
+        _, work, size = np.unique(np.array(corpus.works, object), return_inverse=True, return_counts=True)
+        weight = possible / in_paper * (size[work].astype(np.float64) ** -balance)[corpus.paper]
         weight = _give_shares(corpus, weight, shares)
         self.shares = dict(zip(CONTEXT_KINDS, (weight.sum(1) / weight.sum()).tolist(), strict=True))
         self._cumulative_weight = self._put_on_device(np.cumsum(weight.ravel()))
@@ -148,12 +149,6 @@ class TripletSampler:
         """Draw an equation of each paper."""
         start, end = self._paper_start[paper], self._paper_start[paper + 1]
         return start + self._streams[stream].draw_below(end - start, steps, index)
-
-
-def _weigh_works(corpus: Corpus, balance: float) -> npt.NDArray[np.float64]:
-    """Return (papers of its work)^-balance for each equation."""
-    _, work, size = np.unique(np.array(corpus.works, object), return_inverse=True, return_counts=True)
-    return (size[work].astype(np.float64) ** -balance)[corpus.paper]
 
 
 def _give_shares(corpus: Corpus, weight: npt.NDArray[Any], shares: Mapping[str, float]) -> npt.NDArray[Any]:
