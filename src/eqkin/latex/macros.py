@@ -39,6 +39,10 @@ _ALPHABETS = (("bb", r"\mathbb"), ("ds", r"\mathbb"), ("frak", r"\mathfrak"), ("
 _PARAMETER = re.compile(r"#([1-9])")
 _COUNT = re.compile(r"\s*[0-9]{1,3}\s*")  # of arguments
 _CSNAME = re.compile(r"\\expandafter\s*\\([gex]?def)\s*\\csname\s+([A-Za-z@]+)\s*\\endcsname")
+_XPARSE_ARGUMENT = re.compile(
+    r"(?:(?P<letter>[mrRstogO])|[dD](?P<open>.)(?P<close>.))(?:\s*+\{(?P<default>(?:[^{}]|\{[^{}]*+\})*+)\})?",
+    re.DOTALL,
+)
 _XPARSE_ARGUMENTS = {"m": "m", "r": "m", "R": "m", "s": "s", "t": "s", "o": "o", "g": "g"}
 # Tables of so many papers stay in memory: equations of a paper are read one after the other.
 _MAX_UNPACKED = 64
@@ -249,19 +253,13 @@ def _read_document_command(scanner: Scanner, at: int, match: re.Match[str]) -> _
     if named is None or spec is None or body is None:
         return None
     args: list[Argument] = []
-    letters = Scanner(spec[0])
-    at = 0
-    while at < len(spec[0]):
-        letter = spec[0][at]
-        at += 1
-        if letter in _XPARSE_ARGUMENTS:
-            args.append((_XPARSE_ARGUMENTS[letter],))
-        elif letter == "O":
-            default, at = letters.read_group(at) or ("", at)
-            args.append(("o", default))
-        elif letter in "dD" and at + 1 < len(spec[0]):
-            args.append(("d", spec[0][at], spec[0][at + 1]))
-            at = letters.skip_group(at + 2) if letter == "D" else at + 2
+    for found in _XPARSE_ARGUMENT.finditer(spec[0]):
+        if found["open"]:
+            args.append(("d", found["open"], found["close"]))
+        elif found["letter"] == "O":
+            args.append(("o", found["default"] or ""))
+        else:
+            args.append((_XPARSE_ARGUMENTS[found["letter"]],))
     return Macro(named[0], tuple(args[:9]), body[0]), body[1]
 
 
