@@ -256,15 +256,13 @@ def _find_locations(name: str) -> list[Path]:
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError, AttributeError):
-        return []
+        spec = None
     if spec is None:
         return []
-    if spec.submodule_search_locations is not None:
-        roots = [Path(location).joinpath(*rest) for location in spec.submodule_search_locations]
-    else:
-        roots = [Path(spec.origin)] if spec.origin and not rest else []
-    found = [root for root in roots if root.is_dir() or (root.is_file() and root.suffix == ".py")]
-    return found or [root.with_suffix(".py") for root in roots if rest and root.with_suffix(".py").is_file()]
+    places = spec.submodule_search_locations or [spec.origin or "no file"]
+    roots = [Path(place).joinpath(*rest) for place in places]
+    folders = [root for root in roots if root.is_dir()]
+    return folders or [path for root in roots if (path := root.with_suffix(".py")).is_file()]
 
 
 def _iter_module_items(name: str, roots: list[Path]) -> Iterator[SourceItem]:
