@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -103,7 +103,6 @@ def ingest(
         run.add(parsed)
         if progress:
             progress(run.report)
-    run.reread_stale()
     return run.report
 
 
@@ -118,10 +117,6 @@ def parse_task(parser: str, task: PaperTask) -> ParsedPaper:
         raise BadInput(
             f"{socket.gethostname()} has {describe_parser()}, this machine {parser}: install the same eqkin on both"
         )
-    return _parse_paper_task(task)
-
-
-def _parse_paper_task(task: PaperTask) -> ParsedPaper:
     parsed = parse_item(task.item, task.known, task.formulas)
     parsed.source = task.source
     return parsed
@@ -141,10 +136,7 @@ def fail_task(task: PaperTask, reason: str, message: str) -> ParsedPaper:
 
 
 class _Ingest:
-    """One run: makes tasks of sources, and merges what comes back into the library.
-
-    A task names the papers that the library had when it was sent; whether that is still true is known only here.
-    """
+    """One run: makes tasks of sources, and merges what comes back into the library."""
 
     def __init__(
         self,
@@ -155,15 +147,15 @@ class _Ingest:
         sources: dict[str, str],
     ) -> None:
         self.report = AddReport()
-        self._writer, self._executor, self._metadata, self._sources = writer, executor, metadata, sources
+        self._writer = writer
+        self._executor = executor
         self._formulas = writer.read_setting("formulas") or "rows"
-        self._fetch = fetch
         self._opened = {
             name: open_source(source, metadata=metadata, fetch=fetch, on_skip=self.report.count_skipped)
             for name, source in sources.items()
         }
-        # Papers that a worker took for unchanged, but that were replaced since, with their source.
-        self._stale: dict[str, str] = {}
+        # Of the papers sent to workers. A paper that comes again may have been replaced: it is always parsed.
+        self._sent: set[str] = set()
 
     def iter_tasks(self) -> Iterator[PaperTask]:
         """Yield the papers of all sources, in order. A source that ends in an error goes to the report."""
@@ -172,7 +164,9 @@ class _Ingest:
                 for item in items:
                     # other machines do not see the files and packages of this one
                     loaded = _preload(item) if self._executor.is_remote else item
-                    yield PaperTask(loaded, self._writer.find_digest(item.key), source, self._formulas)
+                    known = "" if item.key in self._sent else self._writer.find_digest(item.key)
+                    self._sent.add(item.key)
+                    yield PaperTask(loaded, known, source, self._formulas)
 
     @contextmanager
     def _reporting_errors(self) -> Iterator[None]:
@@ -190,26 +184,11 @@ class _Ingest:
             # Its source was fetched before.
             if known:
                 parsed.digest = known
-        is_current = bool(parsed.digest) and not parsed.failure and parsed.digest == known
-        if parsed.unchanged and not is_current:
-            self._stale[parsed.key] = parsed.source
-            return
-        self._stale.pop(parsed.key, None)
-        parsed.unchanged = is_current
-        if not is_current:
+        if parsed.digest and not parsed.failure and parsed.digest == known:
+            parsed.unchanged = True
+        if not parsed.unchanged:
             self._writer.add(parsed)
         self.report.count_paper(parsed)
-
-    def reread_stale(self) -> None:
-        """Parse papers again that sources hold in two versions: the last version counts."""
-        for source in dict.fromkeys(self._stale.values()):
-            stale = {key for key, name in self._stale.items() if name == source}
-            # Reported when the source was read first.
-            with suppress(EqkinError):
-                for item in open_source(self._sources[source], metadata=self._metadata, fetch=self._fetch):
-                    if item.key in stale:
-                        known = self._writer.find_digest(item.key)
-                        self.add(_parse_paper_task(PaperTask(item, known, source, self._formulas)))
 
 
 def _preload(item: SourceItem) -> SourceItem:
