@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from eqkin.formulas.engine import Failure, FormulaContext, FormulaEngine, ReadFormulas, join_operators
+from eqkin.formulas.engine import Failure, FormulaContext, FormulaEngine, ReadFormulas
 from eqkin.formulas.forest import Forest
 from eqkin.formulas.operators import OperatorForest
 from eqkin.latex.environments import DIAGRAM_COMMANDS
@@ -111,7 +111,7 @@ def convert_formulas(
             # Report what is wrong with the formula as written.
             outcome.failure = failure
             outcome.repairs = ()
-    return Conversion(Forest.concatenate(forests), join_operators(parsed), outcomes)
+    return Conversion(Forest.concatenate(forests), OperatorForest.concatenate(parsed), outcomes)
 
 
 def convert_typed_formula(engine: FormulaEngine, formula: str, *, operators: bool = True) -> Conversion:

@@ -156,11 +156,6 @@ class _AnswerCollector:
         self.failures += [Failure(f"limit: {what}", f"the converter ran out of {what}")] * count
         self.unknown += [()] * count
 
-    def build(self) -> ReadFormulas:
-        """Return the combined results."""
-        operators = join_operators(self.operators)
-        return ReadFormulas(Forest.concatenate(self.forests), operators, self.failures, self.unknown)
-
 
 class FormulaEngine:
     """An embedded engine that reads, matches and explains formulas. Not safe to share between threads.
@@ -170,6 +165,8 @@ class FormulaEngine:
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.limits = limits
+        # After which a call of `read` is stopped; the script stops itself before that.
+        self._reading_seconds = 2 * limits.batch_seconds + 2 * limits.formula_seconds
         self._engine: MiniRacer | None = None
         self._finish: Callable[[], object] = lambda: None
         self._document: FormulaContext | None = None
@@ -231,7 +228,12 @@ class FormulaEngine:
                     # Another formula of the batch, or what earlier ones left in memory, may be the cause.
                     self._open(document)
                     alone = done + len(batch)
-        return collected.build()
+        return ReadFormulas(
+            forest=Forest.concatenate(collected.forests),
+            operators=OperatorForest.concatenate(collected.operators),
+            failures=collected.failures,
+            unknown=collected.unknown,
+        )
 
     def parse(self, forest: Forest, *, canonical: bool = True) -> OperatorForest:
         """Read presentation trees into operator trees; whatever has no meaning keeps its presentation structure.
@@ -240,7 +242,7 @@ class FormulaEngine:
             forest: Presentation trees.
             canonical: Unify equivalent notations (`a/b` and a fraction, `x^{1/2}` and a root, `a > b` and `b < a`).
         """
-        return join_operators(list(self._iter_parsed(forest, canonical)))
+        return OperatorForest.concatenate(list(self._iter_parsed(forest, canonical)))
 
     def _iter_parsed(self, forest: Forest, canonical: bool) -> Iterator[OperatorForest]:
         first = 0
@@ -318,11 +320,6 @@ class FormulaEngine:
         self._document = None
         self._has_read = False
         self._finish()
-
-    @property
-    def _reading_seconds(self) -> float:
-        """After which a call of `read` is stopped; the script stops itself before that."""
-        return 2 * self.limits.batch_seconds + 2 * self.limits.formula_seconds
 
     def _trim_formulas(self, formulas: Sequence[str]) -> list[str]:
         """Return formulas without NULs, and of one that is too long no more than shows that it is."""
@@ -524,11 +521,6 @@ def _decode_operators(answer: dict[str, Any]) -> OperatorForest:
         forms=np.array(answer["forms"], np.uint32).reshape(-1, len(FORM_KINDS)),
         form_offsets=accumulate(np.array(answer["statements"], np.int64)),
     )
-
-
-def join_operators(parts: Sequence[OperatorForest]) -> OperatorForest:
-    """Return one forest of all trees of some forests."""
-    return parts[0] if len(parts) == 1 else OperatorForest.concatenate(parts)
 
 
 _NODE = np.zeros(1, np.int64)

@@ -124,14 +124,14 @@ def combine_pair(first, second):
 
 @njit()
 def _make_key(tree, code, seeds, family):
-    """Return tree, first bits of the hash, and family of a term, as `terms.make_term_keys`."""
+    """Return tree, first bits of the hash, and family of a term in one number, to be sorted."""
     term = np.uint64(tree) << _HALF | combine_pair(seeds[family], code) >> _HALF
     return term << _FAMILY_BITS | np.uint64(family)
 
 
 @njit(uint64[::1](_NUMBERS, _NUMBERS, _NUMBERS, _TABLE, _HASHES), cache=True, nogil=True)
 def hash_terms(label, parent, tree, table, seeds):
-    """Return the keys of all paths and trees of outlines (`terms.make_term_keys`).
+    """Return the keys of all paths and trees of outlines.
 
     Args:
         label: Labels of operator trees, all of them rows of `table`.

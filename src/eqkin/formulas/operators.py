@@ -88,6 +88,8 @@ class OperatorForest:
     @classmethod
     def concatenate(cls, forests: Sequence[OperatorForest]) -> OperatorForest:
         """Return one forest of all trees, one forest after the other, with a common list of labels."""
+        if len(forests) == 1:
+            return forests[0]
         labels, label = join_strings([forest.labels for forest in forests], [forest.label for forest in forests])
         depths = [forest.depth for forest in forests]
         sizes = [np.diff(forest.offsets) for forest in forests]

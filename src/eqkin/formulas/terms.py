@@ -94,9 +94,20 @@ def extract_terms(forest: OperatorForest) -> Terms:
     tree = np.repeat(np.arange(len(forest)), np.diff(forest.offsets))
     keys = hash_terms(forest.label, parent, tree, forest.properties, _SEEDS)
     statements = np.repeat(np.arange(len(forest)), np.diff(forest.form_offsets))
-    forms = np.unique(make_term_keys(statements, _hash_forms(forest.forms), _FORM))
-    tree, code, family, count = count_terms(np.concatenate((keys, forms)))
-    return Terms(offsets=accumulate(np.bincount(tree, minlength=len(forest))), code=code, family=family, count=count)
+    # Keys sort by tree, then by the first bits of the hash, then by family.
+    forms = (statements.astype(np.uint64) << np.uint64(32)) | (_hash_forms(forest.forms) >> np.uint64(32))
+    forms = np.unique(forms << np.uint64(FAMILY_BITS) | np.uint64(_FORM))
+    keys = np.concatenate((keys, forms))
+    keys.sort()
+    terms = keys >> np.uint64(FAMILY_BITS)
+    first = np.flatnonzero(np.concatenate(([True], terms[1:] != terms[:-1]))[: len(terms)])
+    trees = (terms[first] >> np.uint64(32)).astype(np.int64)
+    return Terms(
+        offsets=accumulate(np.bincount(trees, minlength=len(forest))),
+        code=terms[first].astype(np.uint32),
+        family=(keys[first] & np.uint64((1 << FAMILY_BITS) - 1)).astype(np.uint8),
+        count=np.minimum(np.diff(first, append=len(terms)), 255).astype(np.uint8),
+    )
 
 
 def add_overlaps(
@@ -127,38 +138,11 @@ def add_overlaps(
 
 def compute_form_codes(forms: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     """Return the codes of the terms of statements, given their forms (statements, FORM_KINDS)."""
-    return split_term_keys(make_term_keys(np.zeros(len(forms), np.int64), _hash_forms(forms), _FORM))[1]
+    return (_hash_forms(forms) >> np.uint64(32)).astype(np.uint32)
 
 
 def _hash_forms(forms: npt.NDArray[np.uint32]) -> Codes:
     return combine_hashes(_SEEDS[[_FORM]], combine_hashes(_FORM_KIND, forms[:, -1].astype(np.uint64)))
-
-
-def make_term_keys(tree: Places, code: Codes, family: int | Places) -> Codes:
-    """Return integers that sort by tree, then by the first 32 bits of the hash."""
-    key = tree.astype(np.uint64) << np.uint64(32)
-    key |= code >> np.uint64(32)
-    key <<= np.uint64(FAMILY_BITS)
-    key |= np.asarray(family).astype(np.uint64)
-    return key
-
-
-def split_term_keys(keys: Codes) -> tuple[Places, npt.NDArray[np.uint32]]:
-    """Return tree and code of keys."""
-    terms = keys >> np.uint64(FAMILY_BITS)
-    return (terms >> np.uint64(32)).astype(np.int64), terms.astype(np.uint32)
-
-
-def count_terms(
-    keys: Codes,
-) -> tuple[Places, npt.NDArray[np.uint32], npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Return tree, code, family and count of the distinct terms with these keys (`make_term_keys`)."""
-    keys.sort()
-    terms = keys >> np.uint64(FAMILY_BITS)
-    first = np.flatnonzero(np.concatenate(([True], terms[1:] != terms[:-1]))[: len(terms)])
-    count = np.minimum(np.diff(first, append=len(terms)), 255).astype(np.uint8)
-    keys = keys[first]
-    return *split_term_keys(keys), (keys & np.uint64((1 << FAMILY_BITS) - 1)).astype(np.uint8), count
 
 
 BUNDLED_FREQUENCIES = Path(__file__).parent / "frequencies.safetensors"
