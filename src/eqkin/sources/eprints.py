@@ -16,10 +16,9 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.latex.titles import parse_arxiv_id, parse_file_name
@@ -65,6 +64,15 @@ _MAX_GZIP_LAYERS = 3
 _MAX_NOTES = 100
 
 
+class Member(NamedTuple):
+    """A member of an archive. `refused` says why it must not be read; empty for a regular file."""
+
+    name: str
+    size: int
+    refused: str
+    read: Callable[[], bytes]
+
+
 class _TextFiles:
     """Files of one paper that may be text, by their path in its archive, and notes on what was left out."""
 
@@ -75,26 +83,26 @@ class _TextFiles:
         self._n_members = 0
         self._n_bytes = 0
 
-    def add(self, name: str, size: int, refused: str, read: Callable[[], bytes]) -> None:
+    def add(self, member: Member) -> None:
         """Read a member and keep it if it may be text; raise `LimitReached` at the limits."""
         self._n_members += 1
         if self._n_members > LIMITS.paper_members:
             raise LimitReached(f"{self._name}: has more than {LIMITS.paper_members:,} members")
-        path = normalize_member_path(name)
-        if refused or path is None:
-            why = f"is a {refused}" if refused else "leads out of the archive"
-            self._add_note(f"member {name!r} {why}: not read")
+        path = normalize_member_path(member.name)
+        if member.refused or path is None:
+            why = f"is a {member.refused}" if member.refused else "leads out of the archive"
+            self._add_note(f"member {member.name!r} {why}: not read")
             return
         suffix = posixpath.splitext(path)[1].lower()
         if suffix in _NESTED_SUFFIXES:
-            self._add_note(f"member {name!r} is an archive within the archive: not read")
+            self._add_note(f"member {member.name!r} is an archive within the archive: not read")
         if suffix in _NESTED_SUFFIXES | _NON_TEXT_SUFFIXES:
             return
         # The declared size counts before anything is unpacked.
-        self._n_bytes += size
-        if size > LIMITS.file_bytes or self._n_bytes > LIMITS.paper_bytes:
+        self._n_bytes += member.size
+        if member.size > LIMITS.file_bytes or self._n_bytes > LIMITS.paper_bytes:
             raise LimitReached(f"{self._name}: text files unpack to more than {LIMITS.paper_bytes:,} bytes")
-        raw = read()
+        raw = member.read()
         if detect_kind(raw[:HEAD_BYTES]) in ("text", "empty"):
             self.files[path] = raw
         elif suffix in (".tex", ".sty", ".bbl", ".bib", ".cls"):
@@ -125,16 +133,15 @@ def _unpack_layer(stream: ByteStream, kind: str) -> _TextFiles:
     if kind == "tar":
         bounded = ByteStream(stream, name, LIMITS.archive_bytes)
         reader = TarReader(bounded)
-        for entry in reader:
-            if entry.refused or not entry.is_dir:
-                unpacked.add(entry.name, entry.size, entry.refused, read=partial(reader.read, entry.size))
+        for member in reader:
+            unpacked.add(member)
         # Reading to the end compares the checksum of compressed data.
         bounded.skip(LIMITS.archive_bytes)
         if not reader.complete:
             unpacked.notes.append("the tar has no end mark: it may be truncated")
     elif kind == "zip":
         for member in iter_zip_members(stream.read_rest(LIMITS.packed_bytes), name):
-            unpacked.add(*member)
+            unpacked.add(member)
     elif kind == "text":
         stem = name.rpartition("/")[2].split("!")[-1].removesuffix(".gz").removesuffix(".tex")
         unpacked.files[f"{stem or 'main'}.tex"] = stream.read_rest(LIMITS.file_bytes)
@@ -195,7 +202,7 @@ def is_bulk_tar(path: Path) -> bool:
         # Where it is damaged, the members before that decide.
         with suppress(BadInput, LimitReached):
             for entry in reader:
-                if entry.is_dir or entry.refused:
+                if entry.refused:
                     continue
                 is_named = entry.name.endswith((".gz", ".pdf")) and parse_file_name(entry.name) is not None
                 n_seen += 1
@@ -232,8 +239,6 @@ def iter_bulk_items(
             raise BadInput(f"{name}: is not a tar of e-prints")
         reader = TarReader(stream)
         for entry in reader:
-            if entry.is_dir:
-                continue
             origin = f"{name}!{entry.name}"
             key = f"{make_file_key(path)}!{entry.name}"
             # The first bytes tell a PDF, which is skipped without being read as a whole.
@@ -272,19 +277,6 @@ _ZIP_ERRORS = (
     *(zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError, KeyError),
 )
 
-# Name, size, why it is refused, and a function that reads it.
-ZipMember = tuple[str, int, str, Callable[[], bytes]]
-
-
-@dataclass(frozen=True)
-class TarEntry:
-    """Header of one member. `refused` says why it must not be read; empty for a regular file or a directory."""
-
-    name: str
-    size: int
-    is_dir: bool = False
-    refused: str = ""
-
 
 class TarReader:
     """Iterates over the members of a forward-only stream; `read` gives the data of the current one.
@@ -307,16 +299,18 @@ class TarReader:
         self._left -= wanted
         return data
 
-    def __iter__(self) -> Iterator[TarEntry]:
-        while (entry := self._read_entry()) is not None:
-            self._left = entry.size
-            yield entry
-            padding = -entry.size % _BLOCK_BYTES
+    def __iter__(self) -> Iterator[Member]:
+        while (found := self._read_member()) is not None:
+            info, member = found
+            self._left = member.size
+            # Folders are not members to be read.
+            if member.refused or not info.isdir():
+                yield member
             if not self._stream.skip(self._left):
-                raise BadInput(f"{self._stream.name}: is truncated within member {entry.name!r}")
-            self._stream.skip(padding)
+                raise BadInput(f"{self._stream.name}: is truncated within member {member.name!r}")
+            self._stream.skip(-member.size % _BLOCK_BYTES)
 
-    def _read_entry(self) -> TarEntry | None:
+    def _read_member(self) -> tuple[tarfile.TarInfo, Member] | None:
         """Return the next member with what its extended headers say; None at the end."""
         long_name = ""
         pax: dict[str, str] = {}
@@ -327,7 +321,7 @@ class TarReader:
             if info is None:
                 return None
             if info.type not in (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _SOLARIS_PAX):
-                return _build_entry(info, long_name, pax)
+                return info, self._build_member(info, long_name, pax)
             budget -= _BLOCK_BYTES + info.size
             if budget < 0:
                 raise LimitReached(f"{self._stream.name}: a member's header is larger than allowed")
@@ -336,6 +330,20 @@ class TarReader:
                 long_name = body.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
             elif info.type != _LONG_LINK and info.type != _PAX_GLOBAL:
                 pax.update(_parse_pax_records(body))
+
+    def _build_member(self, info: tarfile.TarInfo, long_name: str, pax: dict[str, str]) -> Member:
+        name = pax.get("path") or long_name or info.name
+        size = info.size
+        if (declared := pax.get("size", "")).isascii() and declared.isdigit() and len(declared) < 20:
+            size = int(declared)
+        refused = "" if info.isreg() or info.isdir() else _REFUSED_TYPES.get(info.type, "special file")
+        if info.type == tarfile.GNUTYPE_SPARSE or any(key.startswith("GNU.sparse.") for key in pax):
+            refused = "sparse file"
+        if info.type in tarfile.SUPPORTED_TYPES and not info.isreg():
+            # Links, folders and devices have no data after their header.
+            size = 0
+        name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "")
+        return Member(name, size, refused, partial(self.read, size))
 
     def _read_header(self) -> tarfile.TarInfo | None:
         block = self._stream.read(_BLOCK_BYTES)
@@ -364,21 +372,6 @@ class TarReader:
         return body[:size]
 
 
-def _build_entry(info: tarfile.TarInfo, long_name: str, pax: dict[str, str]) -> TarEntry:
-    name = pax.get("path") or long_name or info.name
-    size = info.size
-    if (declared := pax.get("size", "")).isascii() and declared.isdigit() and len(declared) < 20:
-        size = int(declared)
-    refused = "" if info.isreg() or info.isdir() else _REFUSED_TYPES.get(info.type, "special file")
-    if info.type == tarfile.GNUTYPE_SPARSE or any(key.startswith("GNU.sparse.") for key in pax):
-        refused = "sparse file"
-    if info.type in tarfile.SUPPORTED_TYPES and not info.isreg():
-        # Links, folders and devices have no data after their header.
-        size = 0
-    name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "")
-    return TarEntry(name, size, is_dir=info.isdir(), refused=refused)
-
-
 def _parse_pax_records(body: bytes) -> dict[str, str]:
     """Return the key-value pairs of a pax header, up to the first that does not parse."""
     records: dict[str, str] = {}
@@ -393,7 +386,7 @@ def _parse_pax_records(body: bytes) -> dict[str, str]:
     return records
 
 
-def iter_zip_members(raw: bytes, name: str) -> Iterator[ZipMember]:
+def iter_zip_members(raw: bytes, name: str) -> Iterator[Member]:
     """Yield the files of a zip with a function that reads each, never more than the size it declares.
 
     Raises `BadInput` for a damaged zip, `LimitReached` if its directory alone is too large.
@@ -411,7 +404,7 @@ def iter_zip_members(raw: bytes, name: str) -> Iterator[ZipMember]:
             # Links and encrypted files are not skipped here: they are noted.
             if not info.is_dir():
                 read = partial(_read_zip_member, archive, info, name)
-                yield info.filename, info.file_size, _explain_zip_refusal(info), read
+                yield Member(info.filename, info.file_size, _explain_zip_refusal(info), read)
 
 
 def _explain_zip_refusal(info: zipfile.ZipInfo) -> str:
