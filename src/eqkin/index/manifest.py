@@ -5,7 +5,6 @@ The manifest is written last and atomically: every file that it names is complet
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -249,16 +248,14 @@ def find_unknown_files(folder: Path, manifest: IndexManifest | None) -> tuple[li
         known |= {f"{manifest.words.folder}/{name}" for name in LOCK_FILES}
     leftover: list[str] = []
     foreign: list[str] = []
-    for parent, folders, files in os.walk(folder):
-        links = [name for name in folders if (Path(parent) / name).is_symlink()]
-        for path in (Path(parent) / name for name in (*files, *links)):
-            name = path.relative_to(folder).as_posix()
-            is_own = (
-                _OWN_FILES.fullmatch(_TEMPORARY_NAME.sub(r"\1\2", name)) and path.is_file() and not path.is_symlink()
-            )
-            if name not in known:
-                (leftover if is_own else foreign).append(name)
-    return sorted(leftover), sorted(foreign)
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        is_link = path.is_symlink()
+        if name in known or (path.is_dir() and not is_link):
+            continue
+        is_own = path.is_file() and not is_link and _OWN_FILES.fullmatch(_TEMPORARY_NAME.sub(r"\1\2", name))
+        (leftover if is_own else foreign).append(name)
+    return leftover, foreign
 
 
 def find_model_problems(folder: Path, manifest: IndexManifest) -> list[str]:

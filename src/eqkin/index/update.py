@@ -235,9 +235,7 @@ class _IndexUpdate:
         """Yield the trees of new equations, some at a time, in ascending order."""
         step = min(self.settings.step_trees, self.settings.max_part_trees)
         for keys, forest, operators in self.library.iter_trees(new, step):
-            for at in range(0, len(keys), step):
-                rows = np.arange(at, min(at + step, len(keys)))
-                yield TreeTask(keys[rows], forest.select(rows), operators.select(rows))
+            yield TreeTask(keys, forest, operators)
 
     def _write_features(self, features: list[TreeFeatures]) -> None:
         keys = np.concatenate([some.keys for some in features])

@@ -217,23 +217,17 @@ class LibraryFiles:
     def iter_trees(
         self, keys: Integers, batch: int = _BATCH_TREES
     ) -> Iterator[tuple[Integers, Forest, OperatorForest]]:
-        """Yield the trees of ascending keys, at least `batch` at a time: keys, presentation trees, operator trees.
+        """Yield the trees of ascending keys, at most `batch` at a time: keys, presentation trees, operator trees.
 
         No cursor stays open between two batches, so that a writer can commit. Trees that it removed are left out.
         """
-        found: list[Integers] = []
-        forests: list[Forest] = []
-        parts: list[OperatorForest] = []
-        with self.translate_errors():
-            for here, rows, (presentation, operators) in self._iter_rows(keys, "t.presentation", "t.operators"):
-                found.append(keys[here])
-                forests.append(Forest.from_bytes(presentation).select(rows))
-                parts.append(OperatorForest.from_bytes(operators).select(rows))
-                if sum(map(len, found)) >= batch:
-                    yield np.concatenate(found), Forest.concatenate(forests), OperatorForest.concatenate(parts)
-                    found, forests, parts = [], [], []
-        if found:
-            yield np.concatenate(found), Forest.concatenate(forests), OperatorForest.concatenate(parts)
+        for at in range(0, len(keys), batch):
+            with self.hold_state():
+                found = self.find_tree_keys(keys[at : at + batch])
+                forest = self.get_trees(found)
+                operators = self.get_operators(found)
+            if len(found):
+                yield found, forest, operators
 
     def _iter_rows(self, keys: Integers, *columns: str) -> Iterator[tuple[Integers, Integers, tuple[Any, ...]]]:
         """Yield the rows of `trees` that have some of the keys.
