@@ -8,7 +8,7 @@ from eqkin import Library
 
 BAYES = r"P(A|B)=\frac{P(B|A)P(A)}{P(B)}"
 PACKAGE = Path(eqkin.__file__).parent
-MAX_FUNCTIONS = 177
+MAX_FUNCTIONS = 174
 MAX_FILES = 33
 
 

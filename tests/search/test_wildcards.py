@@ -13,7 +13,7 @@ from eqkin.formulas.operators import OperatorForest
 from eqkin.search.candidates import QueryTerms
 from eqkin.search.pipeline import explain_hits
 from eqkin.search.query import FormulaReader
-from eqkin.search.wildcards import Pattern, replace_wildcards
+from eqkin.search.wildcards import match_pattern, replace_wildcards
 
 _READER = FormulaReader(1)
 PYTHAGORAS = "?a^2+?b^2=?c^2"
@@ -28,8 +28,8 @@ WHOLE, PART, NOTHING = 2, 1, 0
 
 def found(pattern, latex, **settings):
     """Return how much of a formula a pattern matches."""
-    ours = Pattern(parse_operators(_READER.read(pattern).forest))
-    (extent,) = ours.match(parse_operators(to_forest(tree(latex))), **settings)
+    ours = parse_operators(_READER.read(pattern).forest)
+    (extent,) = match_pattern(ours, parse_operators(to_forest(tree(latex))), **settings)
     return extent
 
 
@@ -179,8 +179,8 @@ def test_pattern_matches_trees_in_which_a_label_has_several_numbers():
     once = parse_operators(to_forest(tree(r"\frac{a}{b}")))
     first = replace(once, labels=[*once.labels, *once.labels])  # as in an index of two segments
     second = replace(first, label=once.label + len(once.labels))
-    pattern = Pattern(parse_operators(_READER.read(r"\frac{?x}{?y}").forest))
-    assert pattern.match(OperatorForest.concatenate([first, second])).tolist() == [WHOLE, WHOLE]
+    pattern = parse_operators(_READER.read(r"\frac{?x}{?y}").forest)
+    assert match_pattern(pattern, OperatorForest.concatenate([first, second])).tolist() == [WHOLE, WHOLE]
 
 
 @pytest.mark.parametrize(

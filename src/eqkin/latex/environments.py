@@ -112,7 +112,10 @@ def to_converter_input(environment: str, body: str) -> str:
         name, body = _unwrap_empheq(body)
     if "\\begin" in body:
         body = rewrite_environments(body)
-    body = _strip_last_break(body)
+    body = body.strip()
+    # A break after the last row would begin an empty one.
+    while (space := _ROW_SPACE.search(body, max(len(body) - 40, 0))) or body.endswith("\\\\"):
+        body = body[: space.start() if space else -2].rstrip()
     if name in PLAIN_ENVIRONMENTS:
         return body
     if name in CASES_ENVIRONMENTS:
@@ -141,15 +144,6 @@ def strip_arguments(environment: str, body: str) -> str:
     scanner = Scanner(body)
     at = scanner.skip_bracket(0) if name == "IEEEeqnarray" else 0
     return body[scanner.skip_group(at) :]
-
-
-def _strip_last_break(body: str) -> str:
-    body = body.strip()
-    while True:
-        space = _ROW_SPACE.search(body, max(len(body) - 40, 0)) if body.endswith("]") else None
-        if space is None and not body.endswith("\\\\"):
-            return body
-        body = body[: space.start() if space else -2].rstrip()
 
 
 def _merge_columns(row: str) -> str:

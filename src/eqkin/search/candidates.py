@@ -51,9 +51,9 @@ from eqkin.formulas.terms import (
 )
 from eqkin.index.index import EquationFeatures
 from eqkin.library.references import NO_EQUATIONS, EquationColumns
-from eqkin.search.backend import Codes, Floats, Keys, Snapshot
+from eqkin.search.backend import Codes, Floats, Snapshot
 from eqkin.search.results import SearchOptions
-from eqkin.search.wildcards import Pattern, rank_matches_first
+from eqkin.search.wildcards import match_pattern, rank_matches_first
 
 Rows: TypeAlias = npt.NDArray[np.int64]
 Scores: TypeAlias = npt.NDArray[np.float64]
@@ -138,7 +138,7 @@ class QueryFeatures:
     vector: Floats  # (d,), of length 1
     terms: QueryTerms
     operators: OperatorForest  # one tree
-    pattern: Pattern | None = None  # if it has wildcards
+    pattern: OperatorForest | None = None  # if it has wildcards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +159,7 @@ class RankedCandidates:
     similarity: Scores  # cosines
     text_score: Scores
     score: Scores
-    matches: npt.NDArray[np.uint8]  # 2: has the form of a query with wildcards, 1: a part has it; see `Pattern.match`
+    matches: npt.NDArray[np.uint8]  # 2: has the form of a query with wildcards, 1: a part has it; see `match_pattern`
 
 
 _NO_FEATURES = EquationFeatures(
@@ -202,7 +202,10 @@ def retrieve(
     if query is None:
         keys = found_by_text
     else:
-        pool = _retrieve_by_formula(snapshot, query, options, settings)
+        nearest = snapshot.search_vectors(query.vector[None], settings.vector_candidates, options.filters)[1]
+        wanted = settings.term_candidates * (settings.wildcard_factor if query.pattern is not None else 1)
+        sharing = snapshot.search_terms(query.terms.codes, query.terms.idf, wanted, options.filters)[1]
+        pool = np.union1d(nearest[nearest >= 0], sharing)
         keys = np.union1d(pool, found_by_text)
         keys = keys[keys != options.exclude]
         only_text = np.flatnonzero(~np.isin(keys, [*pool, *named]))
@@ -219,16 +222,6 @@ def retrieve(
     found = features.columns.keys.tolist()
     text_score = np.array([text_scores.get(key, 0.0) for key in found]) if text_scores else np.zeros(len(found))
     return Candidates(features=features, text_score=text_score)
-
-
-def _retrieve_by_formula(
-    snapshot: Snapshot, query: QueryFeatures, options: SearchOptions, settings: RetrievalSettings
-) -> Keys:
-    """Return the keys of the nearest equations and of those with most of the query's terms, ascending."""
-    wanted = settings.term_candidates * (settings.wildcard_factor if query.pattern else 1)
-    nearest = snapshot.search_vectors(query.vector[None], settings.vector_candidates, options.filters)[1]
-    _, sharing = snapshot.search_terms(query.terms.codes, query.terms.idf, wanted, options.filters)
-    return np.union1d(nearest[nearest >= 0], sharing)
 
 
 def combine_scores(relevance: AnyFloats, text_scores: AnyFloats, *, formula: bool, text: bool) -> AnyFloats:
@@ -270,7 +263,7 @@ def rank(
         relevance = compute_relevance(query.terms, operators, features.norms, cosines)
         if query.pattern is not None:
             nearest = np.argsort(-relevance, kind="stable")[:_MAX_MATCHED]
-            matches[nearest] = query.pattern.match(operators.select(nearest))
+            matches[nearest] = match_pattern(query.pattern, operators.select(nearest))
             relevance = rank_matches_first(relevance, matches)
         else:
             is_same = share_form(operators.formula_forms, query.operators.formula_forms[:1], kinds=["canonical"])

@@ -59,17 +59,9 @@ class Reading:
     @classmethod
     def from_query(cls, read: ReadQuery) -> Reading:
         """Describe a query that was read."""
-        alternatives = [Alternative(*alternative) for alternative in read.alternatives]
-        return cls(
-            kind=read.kind,
-            latex=read.latex,
-            words=read.words,
-            name=read.name,
-            mathml=read.mathml,
-            repairs=read.repairs,
-            unknown=read.unknown,
-            alternatives=alternatives,
-        )
+        described = {name: getattr(read, name) for name in cls.__annotations__}
+        described["alternatives"] = [Alternative(*alternative) for alternative in read.alternatives]
+        return cls(**described)
 
 
 @dataclass(frozen=True)

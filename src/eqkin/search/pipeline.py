@@ -26,10 +26,10 @@ from eqkin.search.names import name_forms
 from eqkin.search.query import Formula
 from eqkin.search.reader import ReadQuery
 from eqkin.search.results import WEAK_SCORE, EquationRecord, Hit, Pairing, Results, SearchOptions
-from eqkin.search.wildcards import Pattern, replace_wildcards
+from eqkin.search.wildcards import replace_wildcards
 
 STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining", "facets")
-# Relations of a hit to a query with wildcards, by what `Pattern.match` returns.
+# Relations of a hit to a query with wildcards, by what `match_pattern` returns.
 _PATTERN_RELATIONS = ("", "contains", "same")
 _SHADES = [f"kin kin-{shade}" for shade in (1, 1, 1, 2, 3)]  # classes on a page, by quarters of similarity
 _HITS_PER_CALL = 50
@@ -95,7 +95,7 @@ def extract_features(encoder: Encoder, formula: Formula, mathml: str) -> QueryFe
         vector=vector / np.float32(length),
         terms=terms,
         operators=operators,
-        pattern=Pattern(operators) if formula.wildcards else None,
+        pattern=operators if formula.wildcards else None,
     )
 
 

@@ -72,12 +72,8 @@ class ReadQuery:
     repairs: tuple[str, ...] = ()  # of typing errors, in plain sentences
     alternatives: tuple[tuple[str, str], ...] = ()  # other ways to read it: label, and "words" or "formula"
     problem: Problem | None = None  # what is wrong, if the formula cannot be read
-    _formula: Formula | None = field(default=None, repr=False, compare=False)  # not part of its JSON
-
-    @property
-    def formula(self) -> Formula | None:
-        """The formula with its tree; None if there is none."""
-        return self._formula
+    # With its tree; None if there is none, or it cannot be read.
+    formula: Formula | None = field(default=None, repr=False, compare=False)
 
 
 class QueryReader:
@@ -194,7 +190,7 @@ class QueryReader:
             unknown=formula.unknown,
             repairs=repairs,
             problem=None,
-            _formula=formula,
+            formula=formula,
         )
 
     def _split(self, text: str) -> tuple[str, str]:

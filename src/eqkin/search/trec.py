@@ -13,9 +13,10 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.formulas import Forest
 from eqkin.formulas.engine import parse_operators
+from eqkin.formulas.operators import OperatorForest
 from eqkin.search.candidates import compare_collections
 from eqkin.search.query import FormulaReader
-from eqkin.search.wildcards import Pattern, rank_matches_first, replace_wildcards
+from eqkin.search.wildcards import match_pattern, rank_matches_first, replace_wildcards
 
 _UNREADABLE_SCORE = -1.0  # below any score
 _MATCHED_FORMULAS = 1_000  # most relevant formulas that are compared with a topic's wildcards
@@ -30,7 +31,7 @@ class EncodedFormulas:
     forest: Forest
     vectors: npt.NDArray[np.float32]
     problems: dict[str, str] = field(default_factory=dict)  # why some cannot be read, by name
-    patterns: dict[str, Pattern] = field(default_factory=dict)  # of those with wildcards, by name
+    patterns: dict[str, OperatorForest] = field(default_factory=dict)  # of those with wildcards, by name
 
     @property
     def readable(self) -> list[str]:
@@ -73,13 +74,13 @@ def encode_formulas(
     forests: list[Forest] = []
     rows = list(table)
     problems: dict[str, str] = {}
-    patterns: dict[str, Pattern] = {}
+    patterns: dict[str, OperatorForest] = {}
     for (name, _), read in zip(rows, reader.iter_formulas((t for _, t in rows), wildcards=wildcards), strict=True):
         if isinstance(read, str):
             problems[name] = read
             continue
         if read.wildcards:
-            patterns[name] = Pattern(parse_operators(read.forest))
+            patterns[name] = parse_operators(read.forest)
         forests.append(replace_wildcards(read.forest) if read.wildcards else read.forest)
     forest = Forest.concatenate(forests)
     vectors = encoder.embed(forest)
@@ -103,7 +104,7 @@ def iter_run_lines(topics: EncodedFormulas, formulas: EncodedFormulas, tag: str 
                 # Matching is slow, so that only the most relevant formulas are matched.
                 best = np.argsort(-found, kind="stable")[:_MATCHED_FORMULAS].tolist()
                 matches = np.zeros(len(found), np.uint8)
-                matches[best] = topics.patterns[topic].match(parse_operators(formulas.forest.select(best)))
+                matches[best] = match_pattern(topics.patterns[topic], parse_operators(formulas.forest.select(best)))
                 found = rank_matches_first(found, matches)
             scores[: len(found)] = found
         order = np.argsort(-scores, kind="stable")

@@ -28,22 +28,22 @@ _MAX_STEPS = 3_000  # of the search for a match in one tree
 Scores = npt.NDArray[np.float32]
 
 
-class Pattern:
-    """A formula with wildcards, which `formulas/js/matching.mjs` matches with others."""
+def match_pattern(
+    pattern: OperatorForest, operators: OperatorForest, max_steps: int = _MAX_STEPS
+) -> npt.NDArray[np.uint8]:
+    """Match a formula with wildcards with others (`formulas/js/matching.mjs`).
 
-    def __init__(self, operators: OperatorForest) -> None:
-        self._operators = operators
-
-    def match(self, operators: OperatorForest, max_steps: int = _MAX_STEPS) -> npt.NDArray[np.uint8]:
-        """Return for each tree 2 if all of it matches, 1 if a part does, 0 if none is found within some steps."""
-        found = np.zeros(len(operators), np.uint8)
-        for trees, _ in iter_blocks(operators.offsets, _NODES_PER_CALL):
-            check_cancelled()
-            some = operators.select(np.arange(trees.start, trees.stop))
-            # Trees that take too long are taken not to match.
-            with borrow_engine() as engine, suppress(*LIMIT_ERRORS):
-                found[trees] = engine.match(self._operators, some, max_steps)
-        return found
+    Returns:
+        For each tree 2 if all of it matches, 1 if a part does, 0 if none is found within some steps.
+    """
+    found = np.zeros(len(operators), np.uint8)
+    for trees, _ in iter_blocks(operators.offsets, _NODES_PER_CALL):
+        check_cancelled()
+        some = operators.select(np.arange(trees.start, trees.stop))
+        # Trees that take too long are taken not to match.
+        with borrow_engine() as engine, suppress(*LIMIT_ERRORS):
+            found[trees] = engine.match(pattern, some, max_steps)
+    return found
 
 
 def is_wildcard(node: Node) -> bool:
@@ -84,7 +84,7 @@ def replace_wildcards(forest: Forest) -> Forest:
 
 
 def rank_matches_first(scores: Scores, matches: npt.NDArray[np.uint8]) -> Scores:
-    """Change scores in [0, 1] so that what `Pattern.match` found comes first: whole formulas, then parts."""
+    """Change scores in [0, 1] so that what `match_pattern` found comes first: whole formulas, then parts."""
     raised = (scores / 3).astype(np.float32)
     raised += matches / np.float32(3)
     return raised
