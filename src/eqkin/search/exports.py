@@ -15,7 +15,7 @@ from eqkin.formulas.prose import to_unicode
 from eqkin.latex.titles import ArxivId, parse_arxiv_id
 from eqkin.library.queries import simplify_name
 from eqkin.search.reader import ReadQuery
-from eqkin.search.results import HIT_RELATIONS, FacetCount, Hit, PaperRecord, Results, escape_csv_cell
+from eqkin.search.results import HIT_RELATIONS, FacetCount, Hit, PaperRecord, Results
 
 _BIBTEX_ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -28,6 +28,8 @@ _CSV_COLUMNS = (
     "rank score similarity text_score year hidden id latex section label paper title authors fields"
     " duplicates query relation"
 ).split()
+# Of a cell that a spreadsheet would evaluate.
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 _INLINE_MATH = re.compile(r"\\\((.*?)\\\)")
 _SHORT_WORDS = frozenset(
     "a an and the of on in for to from with by at is are der die das ein eine le la les un une".split()
@@ -227,7 +229,9 @@ def to_csv(results: Results, *, header: bool = True) -> str:
         texts = [equation.id, equation.latex, equation.section, equation.label, paper.key, paper.title]
         texts += ["; ".join(names) for names in (paper.authors, paper.fields, hit.duplicates)]
         texts += [describe_query(results), hit.relation]
-        writer.writerow([rank, *scores, paper.year or "", hit.hidden, *map(escape_csv_cell, texts)])
+        texts = [text.replace("\0", "") for text in texts]
+        texts = [f"'{text}" if text.lstrip(" ").startswith(_FORMULA_STARTS) else text for text in texts]
+        writer.writerow([rank, *scores, paper.year or "", hit.hidden, *texts])
     return out.getvalue()
 
 

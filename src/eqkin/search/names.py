@@ -16,11 +16,8 @@ from functools import cache
 import numpy as np
 
 from eqkin.atlas import load_forms, load_names, read_formula
-from eqkin.formulas import Forest
-from eqkin.formulas.engine import parse_operators
 from eqkin.formulas.operators import FORM_KINDS, OperatorForest
 from eqkin.latex.names import normalise_name
-from eqkin.search.query import FormulaReader
 
 MAX_NAME_CHARACTERS = 80
 _MAX_NAME_WORDS = 7
@@ -31,7 +28,7 @@ _KIND_WORDS = frozenset(
 )
 _CONDITION = re.compile(r"[,;]?\s*\\q?quad\s*\S.{0,40}$")  # at the end of a law, such as `n \to \infty`
 # The forms of whole formulas by which laws are known: with their names, and consistently renamed.
-_NAMED_FORMS = [FORM_KINDS.index("canonical"), FORM_KINDS.index("renamed")]
+NAMED_FORMS = [FORM_KINDS.index("canonical"), FORM_KINDS.index("renamed")]
 _MIN_NODES = 7  # of a formula that the atlas names if its letters are the same
 _MIN_RENAMED_NODES = 12  # if its letters differ
 
@@ -138,23 +135,12 @@ def list_completions(text: str, counted: Iterable[tuple[str, int]], k: int) -> l
     ]
 
 
-def compute_forms() -> bytes:
-    """Return the hashes of the forms of the atlas's equations, in the order of their names.
-
-    They are stored in `eqkin/atlas/forms.bin`, since converting a thousand formulas takes seconds; write it again when
-    the parser of operator trees changes.
-    """
-    formulas = FormulaReader(1)
-    forests: list[Forest] = []
-    for member in load_names():
-        forests.append(formulas.read(read_formula(member), wildcards=False).forest)
-    operators = parse_operators(Forest.concatenate(forests))
-    return operators.formula_forms[:, _NAMED_FORMS].astype("<u4").tobytes()
-
-
 @cache
 def _load_named_forms() -> tuple[dict[int, str], dict[int, str]]:
-    """Return the names of laws by their form, with their letters and without; forms of two laws have no name."""
+    """Return the names of laws by their form, with their letters and without; forms of two laws have no name.
+
+    The forms are stored, since converting a thousand formulas takes seconds (`tests/search/test_names.py`).
+    """
     forms = np.frombuffer(load_forms(), "<u4").reshape(-1, 2)
     tables: tuple[dict[int, str], dict[int, str]] = {}, {}
     for row, names in zip(forms.tolist(), load_names().values(), strict=True):
@@ -168,7 +154,7 @@ def name_forms(operators: OperatorForest) -> list[str | None]:
     canonical, renamed = _load_named_forms()
     sizes = np.diff(operators.offsets).tolist()
     names = []
-    for size, (same, other) in zip(sizes, operators.formula_forms[:, _NAMED_FORMS].tolist(), strict=True):
+    for size, (same, other) in zip(sizes, operators.formula_forms[:, NAMED_FORMS].tolist(), strict=True):
         # Short formulas, above all with other letters, state many things: a name would often be wrong.
         name = canonical.get(same) if size >= _MIN_NODES else None
         if not name and size >= _MIN_RENAMED_NODES:

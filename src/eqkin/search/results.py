@@ -46,7 +46,6 @@ BAND_TITLES = {
 WEAK_SCORE = 0.25  # of the first ten hits below it, one in fifty is labelled as related (development sets)
 READINGS = ("auto", "words", "formula")
 _SHOWN_HITS = 10  # by `repr`
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # of a spreadsheet's cell
 
 
 class SearchKeywords(TypedDict, total=False):
@@ -130,12 +129,12 @@ class SearchOptions:
             object.__setattr__(self, name, value)
 
 
-def check_k(k: int, most: int = LIMITS.results) -> int:
+def check_k(k: int) -> int:
     """Return a number of results; raises `BadInput` or `LimitReached`."""
     if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
         raise BadInput(f"the number of results must be a positive whole number, not {str(k)[:40]}")
-    if k > most:
-        raise LimitReached(f"at most {most:,} results are possible")
+    if k > LIMITS.results:
+        raise LimitReached(f"at most {LIMITS.results:,} results are possible")
     return int(k)
 
 
@@ -298,9 +297,3 @@ def make_dataframe(records: list[dict[str, Any]]) -> Any:
         except ImportError:
             continue
     raise BadInput("a data frame needs pandas or polars: install one of them with pip")
-
-
-def escape_csv_cell(text: str) -> str:
-    """Return a cell that no spreadsheet takes for a formula."""
-    text = text.replace("\0", "")
-    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA_STARTS) else text

@@ -64,23 +64,17 @@ def find_wildcards(root: Node) -> tuple[str, ...]:
 
 
 def replace_wildcards(forest: Forest) -> Forest:
-    """Replace each wildcard by a letter that does not occur otherwise, whatever its name is."""
-    if not any(text.startswith("?") for text in forest.texts):
-        return forest
-    roots = [to_node(forest, index) for index in range(len(forest))]
-    nodes = [node for root in roots for node in list_nodes(root)]
-    wild = [node for node in nodes if is_wildcard(node)]
+    """Replace each wildcard of a tree by a letter that does not occur otherwise, whatever its name is."""
+    root = to_node(forest, 0)
+    nodes = list_nodes(root)
     taken = {node.text for node in nodes}
-    names = dict.fromkeys(name for root in roots for name in find_wildcards(root))
     free = (letter for letter in chain(_FREE_LETTERS, (f"x{number}" for number in count())) if letter not in taken)
-    letters = dict(zip(names, free, strict=False))
-    for node in wild:
-        node.text = letters[node.text]
-        node.attributes = {}
-    forests: list[Forest] = []
-    for root in roots:
-        forests.append(to_forest(root))
-    return Forest.concatenate(forests)
+    letters = dict(zip(find_wildcards(root), free, strict=False))
+    for node in nodes:
+        if is_wildcard(node):
+            node.text = letters[node.text]
+            node.attributes = {}
+    return to_forest(root)
 
 
 def rank_matches_first(scores: Scores, matches: npt.NDArray[np.uint8]) -> Scores:
