@@ -143,11 +143,12 @@ def test_writer_refuses_to_replace_a_damaged_paper(full: Path, papers: Path) -> 
         assert connection.execute("SELECT count(DISTINCT paper) FROM equations").fetchone() == (3,)
 
 
-def test_format_of_a_newer_eqkin_is_refused_with_advice(full: Path) -> None:
+@pytest.mark.parametrize(("version", "advice"), [("99", "install a newer eqkin"), ("0", "add the sources")])
+def test_another_format_is_refused_with_advice(full: Path, version: str, advice: str) -> None:
     with closing(sqlite3.connect(full / "library.db")) as connection, connection:
         add_functions(connection)
-        connection.execute(SET_STATE, {"key": "format", "value": "99"})
-    with pytest.raises(CorruptData, match="format 99, this eqkin reads 1; install a newer eqkin"):
+        connection.execute(SET_STATE, {"key": "format", "value": version})
+    with pytest.raises(CorruptData, match=f"format {version}.*{advice}"):
         Library.open(full)
 
 

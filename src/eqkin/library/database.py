@@ -207,7 +207,8 @@ def connect(path: Path, *, write: bool = False, check_same_thread: bool = True) 
         found = read_state(connection, "format")
         if found != FORMAT:
             connection.close()
-            remedy = "install a newer eqkin" if found.isdecimal() else LIBRARY_REMEDY
+            is_newer = found.isdecimal() and int(found[:20]) > int(FORMAT)
+            remedy = "install a newer eqkin" if is_newer else LIBRARY_REMEDY
             raise CorruptData(f"{path}: format {found[:20]}, this eqkin reads {FORMAT}; {remedy}")
         if write:
             # Readers are blocked only during the commit.

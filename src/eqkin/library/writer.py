@@ -54,7 +54,7 @@ _INSERT_SECTION = make_insert("sections", ["prose"])
 _INSERT_EQUATION = make_insert("equations")
 _INSERT_TREES = make_insert("trees", ["presentation", "operators"])
 # What SQLite's Python module raises for values that it cannot store.
-_REFUSALS = (OverflowError, ValueError, sqlite3.InterfaceError, sqlite3.DataError, sqlite3.ProgrammingError)
+_REFUSALS = (OverflowError, ValueError, sqlite3.InterfaceError, sqlite3.DataError)
 
 
 @dataclass(frozen=True)
