@@ -82,20 +82,21 @@ class Problem:
     reason: str = ""  # kind of problem, in short
 
 
-class UnreadableFormula(BadInput):
-    """A formula cannot be read; `problem` says where it is wrong."""
+class FormulaError(EqkinError):
+    """A formula has no tree; `problem` says what is wrong, and where."""
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__(_describe(problem))
+        where = f" at character {problem.position + 1}" if problem.position >= 0 else ""
+        super().__init__(f"the formula cannot be read: {problem.message}{where}")
         self.problem = problem
 
 
-class OversizedFormula(LimitReached):
+class UnreadableFormula(FormulaError, BadInput):
+    """A formula cannot be read."""
+
+
+class OversizedFormula(FormulaError, LimitReached):
     """A formula takes more space or time than allowed."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(_describe(problem))
-        self.problem = problem
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ class FormulaReader:
             formula = (
                 self._read_mathml(plain.text) if is_mathml(plain.text) else self._read_latex(plain.text, wildcards)
             )
-        except (UnreadableFormula, OversizedFormula) as error:
+        except FormulaError as error:
             raise _move_error(error, plain) from error.__cause__
         # The reader shows what was typed, not what it was rewritten to.
         latex = text.strip() if formula.latex else ""
@@ -165,7 +166,7 @@ class FormulaReader:
         def read(text: str) -> Formula | str:
             try:
                 return self.read(text, wildcards=wildcards)
-            except (UnreadableFormula, OversizedFormula) as error:
+            except FormulaError as error:
                 return str(error)
 
         # The converters release Python's lock.
@@ -300,7 +301,7 @@ def read_formula_file(path: Path) -> str:
     return text
 
 
-def _make_error(failure: Failure, typed: str, text: str) -> UnreadableFormula | OversizedFormula:
+def _make_error(failure: Failure, typed: str, text: str) -> FormulaError:
     position = _locate(failure.position, typed, text) if failure.position >= 0 else -1
     # KaTeX's words mean little to whoever typed the formula.
     message = next((words for pattern, words in _MESSAGES if pattern.search(failure.message)), failure.message)
@@ -309,9 +310,7 @@ def _make_error(failure: Failure, typed: str, text: str) -> UnreadableFormula | 
     return OversizedFormula(problem) if failure.reason.startswith("limit") else UnreadableFormula(problem)
 
 
-def _move_error(
-    error: UnreadableFormula | OversizedFormula, text: RewrittenText
-) -> UnreadableFormula | OversizedFormula:
+def _move_error(error: FormulaError, text: RewrittenText) -> FormulaError:
     """Return the same error, with its position in the text before it was rewritten."""
     at = error.problem.position
     return type(error)(replace(error.problem, position=text.find_origin(at))) if at >= 0 else error
@@ -343,8 +342,3 @@ def _locate_in_markup(text: str, error: EqkinError) -> int:
     line = int(match[1]) - 1
     column = int(match[2])
     return min(sum(len(before) + 1 for before in lines[:line]) + column, len(text))
-
-
-def _describe(problem: Problem) -> str:
-    where = f" at character {problem.position + 1}" if problem.position >= 0 else ""
-    return f"the formula cannot be read: {problem.message}{where}"

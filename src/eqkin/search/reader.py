@@ -28,10 +28,9 @@ from eqkin.latex.typed import decode_entities
 from eqkin.limits import LIMITS
 from eqkin.search.query import (
     Formula,
+    FormulaError,
     FormulaReader,
-    OversizedFormula,
     Problem,
-    UnreadableFormula,
     is_mathml,
 )
 
@@ -176,7 +175,7 @@ class QueryReader:
     def _read_formula(self, query: ReadQuery, latex: str, *, wildcards: bool = True) -> ReadQuery:
         try:
             formula = self.formulas.read(latex, wildcards=wildcards)
-        except (UnreadableFormula, OversizedFormula) as error:
+        except FormulaError as error:
             # A position in a translation means nothing to whoever typed the text.
             start = query.text.find(latex)
             at = error.problem.position

@@ -26,7 +26,7 @@ from starlette.responses import Response
 from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy, LimitReached, StorageFailed, Unreachable
 from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import LIMITS, CancelScope
-from eqkin.search.query import OversizedFormula, UnreadableFormula
+from eqkin.search.query import FormulaError, UnreadableFormula
 from eqkin.web.keys import PublicEngine
 
 T = TypeVar("T")
@@ -228,7 +228,7 @@ def _convert_known_error(error: EqkinError, status: int, code: str) -> WebError:
         _LOG.error("%s", error)
         headers = {"Retry-After": str(LIMITS.web_retry_seconds)} if status == 503 else {}
         return WebError(status, code, _PUBLIC_MESSAGES[code], headers=headers)
-    if isinstance(error, UnreadableFormula | OversizedFormula):
+    if isinstance(error, FormulaError):
         problem = error.problem
         code = "bad_formula" if isinstance(error, UnreadableFormula) else code
         return WebError(status, code, problem.message, problem.position + 1 if problem.position >= 0 else None)
