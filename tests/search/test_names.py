@@ -109,7 +109,7 @@ def test_named_equation_is_found_among_many_sections_with_the_words(tmp_path, en
         library.add(tmp_path / "named.md", tmp_path / "others.md")
         update_index(library, encoder)
     with SearchEngine(tmp_path / "library", encoder) as engine:
-        monkeypatch.setattr(engine.backend, "max_sections", 1)
+        monkeypatch.setattr("eqkin.search.local.MAX_SECTIONS", 1)
         results = engine.search("quokka equations")
     assert results.query.name == "Quokka equation"
     assert [(hit.equation.latex.strip(), hit.relation) for hit in results.hits] == [("E = Q", "named"), ("a < b", "")]

@@ -332,7 +332,8 @@ def compute_relevance(query: QueryTerms, operators: OperatorForest, norms: Float
 
 def compare_collections(queries: Forest, query_vectors: Floats, formulas: Forest, vectors: Floats) -> Floats:
     """Compute the relevance of each formula to each query, (queries, formulas); vectors have length 1."""
-    asked = _extract_each(parse_operators(queries))
+    parsed = parse_operators(queries)
+    asked = [QueryTerms.extract(parsed.select([tree])) for tree in range(len(parsed))]
     scores = np.zeros((len(asked), len(formulas)), np.float32)
     for start in range(0, len(formulas), _BLOCK_FORMULAS):
         block = slice(start, min(start + _BLOCK_FORMULAS, len(formulas)))
@@ -348,7 +349,3 @@ def compare_within(formulas: Forest, vectors: Floats) -> Floats:
     scores = compare_collections(formulas, vectors, formulas, vectors)
     np.fill_diagonal(scores, 0)
     return scores
-
-
-def _extract_each(operators: OperatorForest) -> list[QueryTerms]:
-    return [QueryTerms.extract(operators.select([tree])) for tree in range(len(operators))]

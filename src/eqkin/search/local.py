@@ -101,7 +101,7 @@ class LocalSnapshot:
     def search_text(self, text: str, filters: Filters = NO_FILTERS) -> dict[int, float]:
         """Find equations of the sections that match best; see `Snapshot`."""
         papers = select_papers(self.library, filters)
-        sections = dict(self._text.search(self.library, text, self._backend.max_sections, papers=papers))
+        sections = dict(self._text.search(self.library, text, MAX_SECTIONS, papers=papers))
         found = self._read(records.get_trees_in_sections, sections)
         keys = self._keep_indexed(found)
         best = sorted(keys.tolist(), key=lambda key: (-sections[found[key]], key))[:_MAX_TEXT_EQUATIONS]
@@ -255,18 +255,14 @@ class LocalBackend:
     Args:
         library: The library, or its folder.
         model: Digest of the network that embeds queries.
-        max_sections: Sections that a text search looks at.
 
     Raises:
         BadInput: there is no library.
     """
 
-    def __init__(
-        self, library: LibraryFiles | str | os.PathLike[str], model: str, *, max_sections: int = MAX_SECTIONS
-    ) -> None:
+    def __init__(self, library: LibraryFiles | str | os.PathLike[str], model: str) -> None:
         self.folder: Path = get_folder(library)
         self.model: str = model
-        self.max_sections: int = max_sections
         self.cache = VersionedCache(_MAX_CACHED)
         self._free: deque[LibraryFiles] = deque()
         self._view: IndexView | None = None

@@ -28,7 +28,6 @@ from eqkin.search.reader import ReadQuery
 from eqkin.search.results import WEAK_SCORE, EquationRecord, Hit, Pairing, Results, SearchOptions
 from eqkin.search.wildcards import replace_wildcards
 
-STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining", "facets")
 # Relations of a hit to a query with wildcards, by what `match_pattern` returns.
 _PATTERN_RELATIONS = ("", "contains", "same")
 _SHADES = [f"kin kin-{shade}" for shade in (1, 1, 1, 2, 3)]  # classes on a page, by quarters of similarity

@@ -199,7 +199,8 @@ class Results(Sequence["Hit"]):
     years: tuple[FacetCount, ...] = ()  # in order
     languages: tuple[FacetCount, ...] = ()
     papers: tuple[FacetCount, ...] = ()  # the most frequent ones
-    seconds: dict[str, float] = field(default_factory=dict)  # by stage, see `eqkin.search.engine.STAGES`
+    # By stage: conversion, embedding, candidates, ranking, records, explaining, and with `facets` also facets.
+    seconds: dict[str, float] = field(default_factory=dict)
     marked: str = ""  # with `explain`: the query's MathML, nodes numbered (`data-node`)
     missing: int = 0  # equations of the library without a vector, which cannot be found; `eqkin index` makes them
     query: ReadQuery | None = None  # how the query was read
