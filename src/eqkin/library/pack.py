@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile, ZipInfo
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
@@ -83,8 +83,10 @@ def unpack_library(source: Path, target: Path, progress: Progress | None = None)
         raise BadInput(f"{source}: no such file")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as temporary:
-            folder = Path(temporary) / "unpacked"
+        # Python's TemporaryDirectory recurses for ever where deleting is refused.
+        temporary = Path(mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+        try:
+            folder = temporary / "unpacked"
             folder.mkdir()
             _unpack_members(source, folder, progress or (lambda done: None))
             # The files must be durable before the folder gets its name.
@@ -93,6 +95,8 @@ def unpack_library(source: Path, target: Path, progress: Progress | None = None)
                     sync_folder(path)
             folder.rename(target)
             sync_folder(target.parent)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise StorageFailed(f"{target}: {error.strerror or error}") from error
 
