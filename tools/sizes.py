@@ -24,9 +24,7 @@ OUTSIDE = ("research benchmarks", "tests")
 
 def main() -> None:
     """Print one line per group of packages."""
-    groups: dict[str, int] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["eqkin"][
-        "sizes"
-    ]
+    groups: dict[str, int] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["eqkin"]["sizes"]
     nodes, words = count_sizes()
     total = Counter[str]()
     sys.stdout.write(f"{'syntax nodes':<40}{'now':>9}{'aim':>9}\n")
