@@ -205,7 +205,7 @@ class Index:
         for part, first_row, (starts, ends) in zip(self._parts.values(), self._starts.tolist(), lists, strict=False):
             sums = np.zeros(len(part), np.float32)
             for term in read:
-                # No row is there twice.
+                # A list has no row twice, so that `+=` adds each weight.
                 sums[part.rows[starts[term] : ends[term]]] += weights[term]
             has_terms = sums > 0
             if able is not None:

@@ -60,7 +60,8 @@ Scores: TypeAlias = npt.NDArray[np.float64]
 AnyFloats: TypeAlias = npt.NDArray[np.floating[Any]]
 
 TEXT_WEIGHT = 0.25
-MAX_COMPARED = 250  # candidates of a search by text whose operator trees are compared with each other
+# Best candidates whose operator trees are compared with each other, to find those that say the same.
+MAX_COMPARED = 250
 _MAX_MATCHED = 600  # most relevant candidates that are matched with a query's wildcards
 _NAMED_SCORE = 0.9  # least score of an equation with the name that was asked for
 _BLOCK_FORMULAS = 20_000  # formulas of a collection whose operator trees are in memory together
@@ -155,7 +156,7 @@ class RankedCandidates:
 
     columns: EquationColumns
     vectors: Floats
-    operators: OperatorForest  # of the query by a formula; of a search by text alone only of the first ones
+    operators: OperatorForest  # of all candidates; without a formula, of the first `MAX_COMPARED`
     similarity: Scores  # cosines
     text_score: Scores
     score: Scores
@@ -236,8 +237,8 @@ def rank(
 ) -> RankedCandidates:
     """Compute the scores of candidates and sort them, best first.
 
-    Equations with the name that was asked for come before all others. Then come those that are the same statement with
-    the same names: in another notation, one may have a lower score than a formula that only looks like the query.
+    Equations with the name that was asked for come before all others. Then come those that are the same statement in
+    the same letters: in another notation, one may have a lower score than a formula that only looks like the query.
 
     Args:
         snapshot: Where the candidates come from.
@@ -257,9 +258,10 @@ def rank(
     operators: OperatorForest | None = None
     if query is not None and len(keys):
         operators = features.operators
-        # Stored vectors are not exactly of length 1.
         # Not a product of matrices, whose last bits depend on the place of a row: copies of a formula must tie.
-        cosines = np.clip(np.einsum("ij,j->i", features.vectors, query.vector), -1, 1)
+        cosines = np.einsum("ij,j->i", features.vectors, query.vector)
+        # Stored vectors are rounded, so that a cosine may be a little above 1.
+        cosines = np.clip(cosines, -1, 1)
         relevance = compute_relevance(query.terms, operators, features.norms, cosines)
         if query.pattern is not None:
             nearest = np.argsort(-relevance, kind="stable")[:_MAX_MATCHED]

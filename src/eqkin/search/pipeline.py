@@ -1,6 +1,7 @@
 """A search, stage by stage: features of the query, candidates, ranking, choice, records, explanations, facets.
 
-Each stage is a function that takes values and returns values; the types between them are in `candidates`.
+Each stage is a function that takes values and returns values; the types between them are in `candidates`,
+`deduplicate` and here.
 """
 
 from __future__ import annotations
